@@ -14,7 +14,7 @@ use tower_ratelimit::{
     AnyLimiter, ConfigError, Decision, Key, Limiter, LimiterError, LocalLimiter, LocalStore,
     OnFailure, Quota, RedisLimiter, RedisStore,
     decision::Op,
-    limiter::{Pending, RequestQuota, Tier},
+    limiter::{self, Call, OpRef, Pending, RequestQuota, Tier},
     shared::{RedisFuture, RedisLimiterBuilder},
 };
 
@@ -124,7 +124,7 @@ impl Counters {
         &self,
         key: &Key,
         charge: Charge,
-        op: Op,
+        op: OpRef<'_>,
         until: Option<Instant>,
     ) -> Result<impl Future<Output = Result<Decision, LimiterError>> + use<>, ConfigError> {
         let tier = match charge.measure {
@@ -134,12 +134,14 @@ impl Counters {
         let within = until.map_or(Duration::MAX, |until| {
             until.saturating_duration_since(Instant::now())
         });
+        let charges = [limiter::Charge::new(key, op).tier(&tier)];
+        let call = Call::of(&charges);
         Ok(match self.limiter(charge.measure)? {
             Counter::Any(limiter) => Answer::Any {
-                answer: limiter.apply_in(&tier, key, op).into_future(),
+                answer: limiter.call(&call).into_future(),
             },
             Counter::Redis(limiter) => Answer::Redis {
-                answer: limiter.apply_within(within, &tier, key, op).into_future(),
+                answer: limiter.call_within(within, &call).into_future(),
             },
         })
     }

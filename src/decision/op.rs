@@ -88,33 +88,6 @@ impl Op {
         }
     }
 
-    /// The most units that the operation takes, if it takes what is available.
-    pub(crate) const fn most_available(&self) -> Option<u64> {
-        match self {
-            Self::AcquireUpTo(most) => Some(*most),
-            _ => None,
-        }
-    }
-
-    /// The operation with the share that the limit at `place` has in a joint receipt of `limits` limits;
-    /// `None` if it has no joint receipt and needs no change.
-    ///
-    /// # Errors
-    ///
-    /// If the receipt is of another number of limits.
-    pub(crate) fn of_place(
-        &self,
-        place: usize,
-        limits: usize,
-    ) -> Result<Option<Self>, LimiterError> {
-        let Some(shares) = self.receipt().and_then(Receipt::of_each) else {
-            return Ok(None);
-        };
-        let own = shares.get(place).filter(|_| shares.len() == limits);
-        let own = own.ok_or_else(of_other_limits)?;
-        Ok(Some(self.with_receipt(own.receipt.clone())))
-    }
-
     /// The operation with another receipt in place of its own.
     pub(crate) fn with_receipt(&self, receipt: Receipt) -> Self {
         match self {
@@ -122,31 +95,6 @@ impl Op {
             Self::Refund(cost, _) => Self::Refund(*cost, Some(receipt)),
             other => other.clone(),
         }
-    }
-
-    /// The operation with this limit's share of a joint receipt; `None` if the operation has no joint
-    /// receipt and needs no change. `limit` is the limit's identity.
-    ///
-    /// # Errors
-    ///
-    /// If the joint receipt has no share of this limit.
-    pub(crate) fn of_limit(&self, limit: u64) -> Result<Option<Self>, LimiterError> {
-        match self.receipt() {
-            Some(receipt) if receipt.of_each().is_some() => self.by_share(receipt, limit).map(Some),
-            _ => Ok(None),
-        }
-    }
-
-    #[cold]
-    fn by_share(&self, receipt: &Receipt, limit: u64) -> Result<Self, LimiterError> {
-        let own = receipt.of_limit(limit).cloned().ok_or_else(|| {
-            LimiterError::unsupported(
-                "the receipt is of several limits that were charged together, and this limit is not \
-                 among them: refund it by their JointLimiter with their Key::joint, or by one of its \
-                 limiters()",
-            )
-        })?;
-        Ok(self.with_receipt(own))
     }
 }
 

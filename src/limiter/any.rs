@@ -1,16 +1,16 @@
 //! `AnyLimiter`: any limiter behind one type.
 
-use std::{any::Any, fmt, sync::Arc, time::Duration};
+use std::{any::Any, fmt, sync::Arc};
 
 use super::{
-    Facts, Limiter, Member, Pending, Tier,
+    Call, Facts, Limiter, Member, Pending, Tier,
     charged::Charged,
     inherent_methods_macro::handle_methods,
     joint::sealed::Sealed,
-    limiter::{BoxedFuture, ErasedMember, MemberCall},
+    limiter::{BoxedFuture, ErasedMember},
 };
 use crate::{
-    decision::{Op, Policy},
+    decision::Policy,
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
     quota::{OwnedQuota, Priority, Quota},
@@ -51,17 +51,7 @@ pub struct AnyLimiter(Arc<dyn Erased>);
 
 /// A [`Limiter`] without its type of future.
 trait Erased: Send + Sync {
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture>;
-
-    fn apply_late(
-        &self,
-        tier: &Tier,
-        key: &Key,
-        ops: &[Op],
-        late: Duration,
-    ) -> Pending<BoxedFuture>;
-
-    fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture>;
+    fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture>;
 
     fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>>;
 
@@ -73,22 +63,11 @@ trait Erased: Send + Sync {
 }
 
 impl<L: Limiter> Erased for L {
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture> {
-        boxed::<L>(Limiter::apply_in(self, tier, key, op))
-    }
-
-    fn apply_late(
-        &self,
-        tier: &Tier,
-        key: &Key,
-        ops: &[Op],
-        late: Duration,
-    ) -> Pending<BoxedFuture> {
-        boxed::<L>(Limiter::apply_late(self, tier, key, ops, late))
-    }
-
-    fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture> {
-        boxed::<L>(Limiter::apply_each(self, tier, key, ops))
+    fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
+        match Limiter::call(self, call) {
+            Pending::Ready(answer) => Pending::Ready(answer),
+            Pending::Later(future) => Pending::Later(L::boxed(future)),
+        }
     }
 
     fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
@@ -105,15 +84,6 @@ impl<L: Limiter> Erased for L {
 
     fn member(&self) -> Option<&dyn ErasedMember> {
         Limiter::member(self)
-    }
-}
-
-/// The answer with a future of any type. Inlined, since a decision is long.
-#[inline(always)]
-fn boxed<L: Limiter>(answer: Pending<L::Future>) -> Pending<BoxedFuture> {
-    match answer {
-        Pending::Ready(answer) => Pending::Ready(answer),
-        Pending::Later(future) => Pending::Later(L::boxed(future)),
     }
 }
 
@@ -169,26 +139,9 @@ handle_methods!(AnyLimiter);
 impl Limiter for AnyLimiter {
     type Future = BoxedFuture;
 
-    fn apply(&self, key: &Key, op: Op) -> Pending<BoxedFuture> {
-        self.0.apply_in(&Tier::DEFAULT, key, op)
-    }
-
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture> {
-        self.0.apply_in(tier, key, op)
-    }
-
-    fn apply_late(
-        &self,
-        tier: &Tier,
-        key: &Key,
-        ops: &[Op],
-        late: Duration,
-    ) -> Pending<BoxedFuture> {
-        self.0.apply_late(tier, key, ops, late)
-    }
-
-    fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture> {
-        self.0.apply_each(tier, key, ops)
+    #[inline]
+    fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
+        self.0.call(call)
     }
 
     fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
@@ -242,12 +195,12 @@ impl<M: Member> ErasedMember for M {
         Member::knows(self, tier)
     }
 
-    fn apply_together<'a>(
+    fn call_list<'a>(
         &self,
-        calls: &mut dyn Iterator<Item = MemberCall<'a, dyn ErasedMember + 'a>>,
+        of: &dyn Fn(usize) -> Option<&'a dyn ErasedMember>,
+        call: &Call<'_>,
     ) -> Pending<BoxedFuture> {
-        let calls = calls.filter_map(|call| Some(call.to(typed::<M>(call.limiter)?)));
-        match M::apply_together(calls) {
+        match M::call_list(|limit| typed::<M>(of(limit)?), call) {
             Pending::Ready(answer) => Pending::Ready(answer),
             Pending::Later(future) => Pending::Later(M::boxed(future)),
         }
@@ -294,15 +247,15 @@ impl Member for AnyLimiter {
         Limiter::member(self).is_some_and(|member| member.knows(tier))
     }
 
-    fn apply_together<'a>(
-        calls: impl Iterator<Item = MemberCall<'a, Self>>,
+    fn call_list<'a>(
+        of: impl Fn(usize) -> Option<&'a Self>,
+        call: &Call<'_>,
     ) -> Pending<BoxedFuture> {
-        let calls = calls.filter_map(|call| Some(call.to(Limiter::member(call.limiter)?)));
-        let mut calls = calls.peekable();
-        match calls.peek().map(|first| first.limiter) {
-            Some(first) => first.apply_together(&mut calls),
+        let of = |limit| Limiter::member(of(limit)?);
+        match call.charges.first().and_then(|first| of(first.limit)) {
+            Some(first) => first.call_list(&of, call),
             None => Pending::Ready(Err(LimiterError::unsupported(
-                "the joint key has no key of any limit",
+                "the call has no charge of any limit",
             ))),
         }
     }

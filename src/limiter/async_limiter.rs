@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use super::{Facts, Limiter, Pending, Tier};
+use super::{Call, Facts, Limiter, Pending, Tier};
 use crate::{
     decision::Op,
     decision::{Decision, Policy},
@@ -70,7 +70,7 @@ pub trait AsyncLimiter: Send + Sync + 'static {
         op: Op,
     ) -> impl Future<Output = Result<Decision, LimiterError>> + Send;
 
-    /// Does `op` for `key` by the quotas of `tier`. See [`Limiter::apply_in`].
+    /// Does `op` for `key` by the quotas of `tier`.
     ///
     /// # Errors
     ///
@@ -129,18 +129,15 @@ impl<A> fmt::Debug for BoxedLimiter<A> {
 impl<A: AsyncLimiter> Limiter for BoxedLimiter<A> {
     type Future = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
 
-    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
+    fn call(&self, call: &Call<'_>) -> Pending<Self::Future> {
+        let charge = match call.of_all_classes() {
+            Ok(charge) => charge.to_owned(),
+            Err(error) => return Pending::Ready(Err(error)),
+        };
         let limiter = Arc::clone(&self.0);
-        let key = key.clone();
-        Pending::Later(Box::pin(async move { limiter.apply(&key, op).await }))
-    }
-
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        let limiter = Arc::clone(&self.0);
-        let (tier, key) = (tier.clone(), key.clone());
-        Pending::Later(Box::pin(
-            async move { limiter.apply_in(&tier, &key, op).await },
-        ))
+        Pending::Later(Box::pin(async move {
+            limiter.apply_in(&charge.tier, &charge.key, charge.op).await
+        }))
     }
 
     fn policies(&self) -> &[Policy] {

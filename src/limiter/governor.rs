@@ -13,7 +13,7 @@ use governor::{
     },
 };
 
-use super::{Facts, Limiter, Never, Pending};
+use super::{Call, Facts, Limiter, Never, OpRef, Pending};
 use crate::{
     clock::{Clock as _, OsClock, Timestamp},
     decision::Op,
@@ -358,21 +358,21 @@ where
 impl Limiter for GovernorLimiter {
     type Future = Never;
 
-    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
-        Pending::Ready(match op {
+    fn call(&self, call: &Call<'_>) -> Pending<Self::Future> {
+        Pending::Ready(call.alone().and_then(|(key, op)| match op {
             // governor has no blocks, so a reservation equals an acquisition.
-            Op::Acquire(cost) | Op::Reserve(cost) => Ok(self.acquire(key, cost)),
-            Op::Deny(_) => Err(unsupported("deny")),
-            Op::Settle(..) => Err(unsupported("settle")),
-            Op::Block(_) => Err(unsupported("block")),
-            Op::AcquireUpTo(_) => Err(unsupported("acquire_up_to")),
-            Op::Peek(_) => Err(unsupported("peek")),
-            Op::Hit(_) => Err(unsupported("hit")),
-            Op::Spend(_) => Err(unsupported("spend")),
-            Op::Count(_) => Err(unsupported("count")),
-            Op::Refund(..) => Err(unsupported("refund")),
-            Op::Reset => Err(unsupported("reset")),
-        })
+            OpRef::Acquire(cost) | OpRef::Reserve(cost) => Ok(self.acquire(key, cost)),
+            OpRef::Deny(_) => Err(unsupported("deny")),
+            OpRef::Settle(..) => Err(unsupported("settle")),
+            OpRef::Block(_) => Err(unsupported("block")),
+            OpRef::AcquireUpTo(_) => Err(unsupported("acquire_up_to")),
+            OpRef::Peek(_) => Err(unsupported("peek")),
+            OpRef::Hit(_) => Err(unsupported("hit")),
+            OpRef::Spend(_) => Err(unsupported("spend")),
+            OpRef::Count(_) => Err(unsupported("count")),
+            OpRef::Refund(..) => Err(unsupported("refund")),
+            OpRef::Reset => Err(unsupported("reset")),
+        }))
     }
 
     fn policies(&self) -> &[Policy] {

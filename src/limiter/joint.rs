@@ -5,14 +5,13 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::request::Parts;
 
 use super::{
-    Facts, Limiter, LocalLimiter, LocalStore, Never, Pending, Tier,
-    limiter::{MemberCall, one_operation},
-    per_request_quota::several_quotas,
+    Call, Charge, Facts, Limiter, LocalLimiter, LocalStore, Never, OpRef, Pending, Tier,
+    packed_call, per_request_quota::several_quotas,
 };
 use crate::{
-    decision::{Op, Policy, of_other_limits},
+    decision::{Op, Policy},
     error::{ConfigError, ConfigErrorKind, LimiterError},
-    key::{JointParts, Key, KeyExtractor},
+    key::{Key, KeyExtractor},
     quota::{OwnedQuota, Priority, Quota},
     spend::Tokens,
 };
@@ -22,7 +21,7 @@ use crate::{
 /// [`RateLimitLayer::all`](crate::RateLimitLayer::all) makes one. Call it with a [`Key::joint`], which
 /// has a key for each limit; a single limit also takes its own key. A decision has the quotas of all
 /// limits. A tier applies to the limits that have it; the others use their default quotas.
-/// [`apply_each`](Limiter::apply_each) takes an operation of its own for each limit.
+/// A [call](Limiter::call) has a charge of its own for each limit.
 ///
 /// ```
 /// use tower_ratelimit::{Key, Limiter, LocalLimiter, LocalStore, Quota, limiter::JointLimiter};
@@ -47,6 +46,8 @@ use crate::{
 ///
 /// A clone is a handle to the same limits, and so is each of its [`limiters`](Self::limiters).
 pub struct JointLimiter<L = LocalLimiter>(Arc<Inner<L>>);
+
+static DEFAULT_TIER: Tier = Tier::DEFAULT;
 
 struct Inner<L> {
     limiters: Box<[L]>,
@@ -108,149 +109,63 @@ impl<L: Member> JointLimiter<L> {
         &self.0.limiters
     }
 
-    fn submit(&self, tier: &Tier, key: &Key, op: &Op, late: Duration) -> Pending<L::Future> {
-        let (parts, ops) = match self.prepare(tier, key, op) {
-            Ok(prepared) => prepared,
-            Err(error) => return Pending::Ready(Err(error)),
-        };
-        let ops = ops.as_deref();
-        self.call(tier, parts, |at| ops.map_or(op, |ops| &ops[at]), late)
-    }
-
-    fn submit_each(
+    /// The charges of a call, if they are not what each limit is to be charged: a tier is that of the limits that have
+    /// it, and limits that take what is available take equal units.
+    fn charges_of_each<'a>(
         &self,
-        tier: &Tier,
-        key: &Key,
-        ops: &[Op],
-        late: Duration,
-    ) -> Pending<L::Future> {
-        match self.prepare_each(tier, key, ops) {
-            Ok((parts, ops)) => self.call(tier, parts, |at| &ops[at], late),
-            Err(error) => Pending::Ready(Err(error)),
+        charges: &[Charge<'a>],
+    ) -> Result<Option<Vec<Charge<'a>>>, LimiterError> {
+        let limiters = &*self.0.limiters;
+        let are_in_order = charges
+            .iter()
+            .zip(&charges[1.min(charges.len())..])
+            .all(|(one, next)| one.limit < next.limit);
+        if charges
+            .last()
+            .is_none_or(|last| last.limit >= limiters.len())
+        {
+            return Err(self.wrong_key());
         }
-    }
-
-    /// The only limit, if `key` is its own, with its tier and the operation on it.
-    #[inline]
-    fn alone<'a>(&'a self, tier: &'a Tier, key: &Key, op: &Op) -> Option<(&'a L, &'a Tier, Op)> {
-        let [limiter] = &*self.0.limiters else {
-            return None;
-        };
-        if key.is_joint() {
-            return None;
+        if !are_in_order {
+            return Err(LimiterError::unsupported(
+                "the charges of a call are one for each limit at most, in the order of the limits",
+            ));
         }
-        let op = match tier.costs() {
-            Some(_) => tier.op_of_member(0, op),
-            None => op.clone(),
+        let is_usual = |charge: &Charge<'_>| {
+            charge.tier.has_default_quotas() && !matches!(charge.op, OpRef::AcquireUpTo(_))
         };
-        let terms = tier.terms();
-        let tier = terms.map_or(tier.without_costs(), |terms| &terms.tiers[0]);
-        Some((limiter, tier, op))
-    }
-
-    /// Applies to each limit that has a key the operation at its index among these.
-    #[inline(always)]
-    fn call<'a>(
-        &'a self,
-        tier: &'a Tier,
-        parts: JointParts<'a>,
-        op_at: impl Fn(usize) -> &'a Op,
-        late: Duration,
-    ) -> Pending<L::Future> {
-        let terms = tier.terms();
-        let tier = tier.without_costs();
-        let is_default = tier.has_default_quotas();
-        let present = self.present(parts).enumerate();
-        let calls = present.map(|(at, (place, limiter, key))| {
-            let tier = match terms {
-                Some(terms) => &terms.tiers[place],
-                None if is_default || limiter.knows(tier) => tier,
-                None => Tier::of_class(tier.priority()),
+        if limiters.len() == 1 || charges.iter().all(is_usual) {
+            return Ok(None);
+        }
+        let available = charges.iter().filter_map(|charge| match charge.op {
+            OpRef::AcquireUpTo(most) => Some(most),
+            _ => None,
+        });
+        let available = available.min();
+        let own = charges.iter().map(|charge| {
+            let charge = match (charge.op, available) {
+                (OpRef::AcquireUpTo(_), Some(most)) => charge.op(OpRef::AcquireUpTo(most)),
+                _ => *charge,
             };
-            MemberCall {
-                limiter,
-                key,
-                tier,
-                op: op_at(at),
-                late,
+            if charge.tier.request().is_some() {
+                return Err(several_quotas());
             }
+            if charge.tier.has_default_quotas() || limiters[charge.limit].knows(charge.tier) {
+                return Ok(charge);
+            }
+            if limiters.iter().any(|limiter| limiter.knows(charge.tier)) {
+                return Ok(charge.tier(&DEFAULT_TIER));
+            }
+            Err(charge.tier.unknown())
         });
-        L::apply_together(calls)
+        own.collect::<Result<_, _>>().map(Some)
     }
 
-    /// The keys of all limits, and the operation on each limit that has a key, if it is not the same for
-    /// all.
-    fn prepare<'k>(
-        &self,
-        tier: &Tier,
-        key: &'k Key,
-        op: &Op,
-    ) -> Result<(JointParts<'k>, Option<Vec<Op>>), LimiterError> {
-        let parts = self.parts(key)?;
-        self.check_tier(tier)?;
-        let mut ops = ops_of_each(op, || self.present(parts.clone()).count())?;
-        if ops.is_none() && tier.divides(op) {
-            let present = self.present(parts.clone());
-            let own = present.map(|(place, ..)| tier.op_of_member(place, op));
-            ops = Some(own.collect());
-        }
-        Ok((parts, ops))
-    }
-
-    /// The keys of all limits, and the operation on each limit that has a key, from these, which are in
-    /// the order of these limits.
-    fn prepare_each<'k>(
-        &self,
-        tier: &Tier,
-        key: &'k Key,
-        ops: &[Op],
-    ) -> Result<(JointParts<'k>, Vec<Op>), LimiterError> {
-        let parts = self.parts(key)?;
-        self.check_tier(tier)?;
-        let count = self.present(parts.clone()).count();
-        if ops.len() != count {
-            return Err(wrong_count(ops.len(), count));
-        }
-        let available = ops.iter().filter_map(Op::most_available).min();
-        let present = self.present(parts.clone()).zip(ops).enumerate();
-        let own = present.map(|(at, ((place, ..), op))| {
-            let own = match available.filter(|_| op.most_available().is_some()) {
-                Some(most) => Some(Op::AcquireUpTo(most)),
-                None => op.of_place(at, count)?,
-            };
-            Ok(tier.own_op_of_member(place, own.as_ref().unwrap_or(op)))
-        });
-        let own: Result<_, _> = own.collect();
-        Ok((parts, own?))
-    }
-
-    fn parts<'k>(&self, key: &'k Key) -> Result<JointParts<'k>, LimiterError> {
-        key.joint_parts()
-            .filter(|parts| parts.clone().count() == self.0.limiters.len())
-            .ok_or_else(|| self.wrong_key())
-    }
-
-    /// The limits that have a key, with their places and keys.
-    fn present<'a>(
-        &'a self,
-        parts: JointParts<'a>,
-    ) -> impl Iterator<Item = (usize, &'a L, &'a [u8])> {
-        let pairs = self.0.limiters.iter().zip(parts).enumerate();
-        pairs.filter_map(|(place, (limiter, part))| Some((place, limiter, part?)))
-    }
-
-    fn check_tier(&self, tier: &Tier) -> Result<(), LimiterError> {
-        if tier.terms().is_some() {
-            return Ok(());
-        }
-        if tier.request().is_some() {
-            return Err(several_quotas());
-        }
-        let mut limiters = self.0.limiters.iter();
-        if !tier.has_default_quotas() && !limiters.any(|limiter| limiter.knows(tier)) {
-            return Err(tier.unknown());
-        }
-        Ok(())
+    fn check_key(&self, key: &Key) -> Result<(), LimiterError> {
+        let limits = self.0.limiters.len();
+        let keys = key.joint_parts();
+        let fits = keys.map_or(limits == 1, |keys| keys.count() == limits);
+        fits.then_some(()).ok_or_else(|| self.wrong_key())
     }
 
     #[cold]
@@ -266,30 +181,6 @@ impl<L: Member> JointLimiter<L> {
     }
 }
 
-/// The operation on each limit that has a key, if it has a receipt; `None` if one operation is for all.
-fn ops_of_each(op: &Op, count: impl FnOnce() -> usize) -> Result<Option<Vec<Op>>, LimiterError> {
-    let Some(receipt) = op.receipt() else {
-        return Ok(None);
-    };
-    let count = count();
-    let receipts = match receipt.of_each() {
-        None if count == 1 => return Ok(None),
-        Some(receipts) if receipts.len() == count => receipts,
-        _ => return Err(of_other_limits()),
-    };
-    let ops = receipts.iter();
-    let ops = ops.map(|of| op.with_receipt(of.receipt.clone()));
-    Ok(Some(ops.collect()))
-}
-
-#[cold]
-fn wrong_count(ops: usize, limits: usize) -> LimiterError {
-    LimiterError::unsupported(format!(
-        "{ops} operations for a key of {limits} limits: pass one for each; `Op::Refund(0, None)` does \
-         nothing"
-    ))
-}
-
 fn refused(fault: impl Into<std::borrow::Cow<'static, str>>) -> ConfigError {
     ConfigError::new(ConfigErrorKind::Joint, fault)
 }
@@ -297,15 +188,17 @@ fn refused(fault: impl Into<std::borrow::Cow<'static, str>>) -> ConfigError {
 impl<L: Member> Limiter for JointLimiter<L> {
     type Future = L::Future;
 
-    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
-        self.apply_in(&Tier::DEFAULT, key, op)
-    }
-
     #[inline]
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        match self.alone(tier, key, &op) {
-            Some((limiter, tier, op)) => limiter.apply_in(tier, key, op),
-            None => self.submit(tier, key, &op, Duration::ZERO),
+    fn call(&self, call: &Call<'_>) -> Pending<Self::Future> {
+        let own = match self.charges_of_each(call.charges) {
+            Ok(own) => own,
+            Err(error) => return Pending::Ready(Err(error)),
+        };
+        let charges = own.as_deref().unwrap_or(call.charges);
+        let call = &Call { charges, ..*call };
+        match &*self.0.limiters {
+            [only] => only.call(call),
+            limiters => L::call_list(|limit| limiters.get(limit), call),
         }
     }
 
@@ -316,25 +209,10 @@ impl<L: Member> Limiter for JointLimiter<L> {
         ops: &[Op],
         late: Duration,
     ) -> Pending<Self::Future> {
-        let [op] = ops else {
-            return self.submit_each(tier, key, ops, late);
-        };
-        match self.alone(tier, key, op) {
-            Some((limiter, tier, op)) => limiter.apply_late(tier, key, &[op], late),
-            None => self.submit(tier, key, op, late),
-        }
-    }
-
-    fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<Self::Future> {
-        if let [_] = &*self.0.limiters
-            && !key.is_joint()
-        {
-            return match one_operation(ops) {
-                Ok(op) => self.apply_in(tier, key, op.clone()),
-                Err(error) => Pending::Ready(Err(error)),
-            };
-        }
-        self.submit_each(tier, key, ops, Duration::ZERO)
+        let answer = self
+            .check_key(key)
+            .and_then(|()| packed_call::apply(tier, key, ops, late, |call| self.call(call)));
+        answer.unwrap_or_else(|error| Pending::Ready(Err(error)))
     }
 
     fn policies(&self) -> &[Policy] {
@@ -382,11 +260,12 @@ pub trait Member: Limiter + sealed::Sealed + Sized {
     #[doc(hidden)]
     fn knows(&self, tier: &Tier) -> bool;
 
-    /// Applies one operation to each member. Operations that take units take them from all members,
-    /// or from none.
+    /// Applies the charges of the call, each to the limit that `of` gives for its index. Operations that take units
+    /// take them from all limits, or from none.
     #[doc(hidden)]
-    fn apply_together<'a>(
-        calls: impl Iterator<Item = MemberCall<'a, Self>>,
+    fn call_list<'a>(
+        of: impl Fn(usize) -> Option<&'a Self>,
+        call: &Call<'_>,
     ) -> Pending<Self::Future>;
 
     /// Replaces the default tier's quota of this name.
@@ -441,8 +320,8 @@ impl Member for LocalLimiter {
         self.has_tier(tier)
     }
 
-    fn apply_together<'a>(calls: impl Iterator<Item = MemberCall<'a, Self>>) -> Pending<Never> {
-        Pending::Ready(Self::decide_many(calls))
+    fn call_list<'a>(of: impl Fn(usize) -> Option<&'a Self>, call: &Call<'_>) -> Pending<Never> {
+        Pending::Ready(Self::decide_many(of, call))
     }
 
     fn replace_quota(&self, name: &str, quota: OwnedQuota) -> Result<(), ConfigError> {

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Tier, charged::Charged};
+use super::{Call, Tier, charged::Charged, packed_call};
 use crate::{
     decision::{Decision, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
@@ -35,30 +35,59 @@ pub trait Limiter: Send + Sync + 'static {
     /// The future in [`Pending::Later`]. Use [`Never`](super::Never) for a limiter that never waits.
     type Future: Future<Output = Result<Decision, LimiterError>> + Send + 'static;
 
-    /// Applies `op` to `key` in one step, atomically with respect to other operations on this key.
+    /// Applies the operations of all charges in one step, atomically with respect to other operations on their keys.
     ///
-    /// Return a decision without a wait as [`Pending::Ready`]: the layer then calls the inner service
-    /// immediately. A dropped future may or may not have applied the operation.
-    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future>;
+    /// A limiter of one limit takes [one](Call::one) charge; one without tiers and classes takes it
+    /// [alone](Call::alone). Return a decision without a wait as [`Pending::Ready`]: the layer then calls the inner
+    /// service immediately. A dropped future may or may not have applied the operations.
+    ///
+    /// ```
+    /// use tower_ratelimit::{
+    ///     Decision, Limiter, LimiterError, LocalLimiter, Policy, limiter::{Call, Never, OpRef, Pending},
+    /// };
+    ///
+    /// /// Counts what passes, and nothing else.
+    /// struct Acquires(LocalLimiter);
+    ///
+    /// impl Acquires {
+    ///     fn decide(&self, call: &Call<'_>) -> Result<Decision, LimiterError> {
+    ///         let (key, op) = call.alone()?;
+    ///         match op {
+    ///             OpRef::Acquire(cost) => Ok(self.0.acquire(key, cost)),
+    ///             _ => Err(LimiterError::unsupported("only acquire")),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// impl Limiter for Acquires {
+    ///     type Future = Never;
+    ///
+    ///     fn call(&self, call: &Call<'_>) -> Pending<Never> {
+    ///         Pending::Ready(self.decide(call))
+    ///     }
+    ///
+    ///     fn policies(&self) -> &[Policy] {
+    ///         self.0.policies()
+    ///     }
+    /// }
+    /// ```
+    fn call(&self, call: &Call<'_>) -> Pending<Self::Future>;
 
-    /// Applies `op` to `key` by the quotas of `tier`.
-    ///
-    /// The default implementation, for limiters without tiers, returns an error for every tier except
-    /// [`Tier::DEFAULT`].
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        if tier.is_default() {
-            return self.apply(key, op);
-        }
-        Pending::Ready(Err(tier.unknown()))
+    /// Applies `op` to `key` of the limiter's only limit.
+    #[inline]
+    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
+        self.apply_in(&Tier::DEFAULT, key, op)
     }
 
-    /// Applies `op` for a request whose wait has ended `late` ago, since timers are late by a millisecond or two.
-    ///
-    /// `ops` is one operation, also for several limits, or one for each of these as in [`apply_each`](Self::apply_each).
-    ///
-    /// A token bucket that is full gains nothing while the timer is late. A limiter may therefore charge it as of the
-    /// end of the wait, but of no instant more than 5 ms ago. A [`LocalLimiter`](crate::LocalLimiter) does, alone and
-    /// among several. The default implementation applies the operations as of now.
+    /// Applies `op` to `key` by the quotas of `tier`. Goes with the step "callers pass lists of charges".
+    #[inline]
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
+        self.apply_late(tier, key, &[op], Duration::ZERO)
+    }
+
+    /// Applies one operation, or one for each key in `key`, for a request whose wait has ended `late` ago. Goes with
+    /// the step "callers pass lists of charges".
+    #[inline]
     fn apply_late(
         &self,
         tier: &Tier,
@@ -66,37 +95,19 @@ pub trait Limiter: Send + Sync + 'static {
         ops: &[Op],
         late: Duration,
     ) -> Pending<Self::Future> {
-        let _ = late;
-        match ops {
-            [op] => self.apply_in(tier, key, op.clone()),
-            ops => self.apply_each(tier, key, ops),
-        }
+        packed_call::apply(tier, key, ops, late, |call| self.call(call))
+            .unwrap_or_else(|error| Pending::Ready(Err(error)))
     }
 
-    /// Applies an operation of its own to each limit of several, in one step: `ops` has one for each key in
-    /// `key`, which is a [`Key::joint`]. A [`JointLimiter`](super::JointLimiter) does this; one limit takes
-    /// one operation, with its own key.
-    ///
-    /// [`Acquire`](Op::Acquire), [`Reserve`](Op::Reserve) and [`AcquireUpTo`](Op::AcquireUpTo) take from all
-    /// their limits, or from none if one of these denies; limits that `AcquireUpTo` take equal units, at
-    /// most the least of their numbers. All other operations are applied in any case, and `Refund(0, None)`
-    /// does nothing. The decision is a denial if one limit denies; [`Decision::charged_by_each`] has the
-    /// units that each took.
-    ///
-    /// A [`Settle`](Op::Settle) or [`Refund`](Op::Refund) takes the receipt of its limit, or the receipt of
-    /// all limits of `key`, in which it finds its own: so a charge can end at other units for each limit.
-    ///
-    /// If a limit does not support its operation, the answer is an error and none is applied.
+    /// Applies an operation of its own to each limit of several, one for each key in `key`, which is a
+    /// [`Key::joint`]. Goes with the step "callers pass lists of charges".
     fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<Self::Future> {
-        match one_operation(ops) {
-            Ok(op) => self.apply_in(tier, key, op.clone()),
-            Err(error) => Pending::Ready(Err(error)),
-        }
+        self.apply_late(tier, key, ops, Duration::ZERO)
     }
 
     /// Takes units of the default tier's quotas for a class of requests, as an [`Acquire`](Op::Acquire) does, if the
     /// limiter can at once and without a [`Decision`]: so a layer charges before it takes a request apart. `None`: nothing
-    /// was taken, and [`apply_in`](Self::apply_in) decides. [`Facts::charges`] has whether it is worth a call.
+    /// was taken, and [`call`](Self::call) decides. [`Facts::charges`] has whether it is worth a call.
     #[doc(hidden)]
     #[inline]
     fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
@@ -280,22 +291,6 @@ impl Facts {
     }
 }
 
-/// The operation on one limit.
-///
-/// # Errors
-///
-/// If there is another number of operations.
-pub(super) fn one_operation(ops: &[Op]) -> Result<&Op, LimiterError> {
-    let [op] = ops else {
-        let count = ops.len();
-        return Err(LimiterError::unsupported(format!(
-            "{count} operations for 1 limit: pass one, or call a JointLimiter of {count} limits with a \
-             `Key::joint`"
-        )));
-    };
-    Ok(op)
-}
-
 #[allow(
     private_interfaces,
     reason = "hidden methods are for limiters of this crate"
@@ -303,26 +298,9 @@ pub(super) fn one_operation(ops: &[Op]) -> Result<&Op, LimiterError> {
 impl<L: Limiter> Limiter for Arc<L> {
     type Future = L::Future;
 
-    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
-        L::apply(self, key, op)
-    }
-
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        L::apply_in(self, tier, key, op)
-    }
-
-    fn apply_late(
-        &self,
-        tier: &Tier,
-        key: &Key,
-        ops: &[Op],
-        late: Duration,
-    ) -> Pending<Self::Future> {
-        L::apply_late(self, tier, key, ops, late)
-    }
-
-    fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<Self::Future> {
-        L::apply_each(self, tier, key, ops)
+    #[inline]
+    fn call(&self, call: &Call<'_>) -> Pending<Self::Future> {
+        L::call(self, call)
     }
 
     #[inline]
@@ -446,29 +424,6 @@ impl<F> fmt::Debug for PendingFuture<F> {
 
 pub(crate) type BoxedFuture = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
 
-/// One member's part in a joint operation.
-pub(crate) struct MemberCall<'a, L: ?Sized> {
-    pub(crate) limiter: &'a L,
-    /// The bytes of the member's key.
-    pub(crate) key: &'a [u8],
-    pub(crate) tier: &'a Tier,
-    pub(crate) op: &'a Op,
-    /// How long ago the wait of the request has ended.
-    pub(crate) late: Duration,
-}
-
-impl<'a, L: ?Sized> MemberCall<'a, L> {
-    pub(crate) const fn to<M: ?Sized>(&self, limiter: &'a M) -> MemberCall<'a, M> {
-        MemberCall {
-            limiter,
-            key: self.key,
-            tier: self.tier,
-            op: self.op,
-            late: self.late,
-        }
-    }
-}
-
 /// A [`Member`](super::Member) without its type: an [`AnyLimiter`](super::AnyLimiter) calls it.
 /// Where others are passed, all are expected to be of one type.
 #[cfg_attr(
@@ -482,9 +437,10 @@ pub(crate) trait ErasedMember {
 
     fn knows(&self, tier: &Tier) -> bool;
 
-    fn apply_together<'a>(
+    fn call_list<'a>(
         &self,
-        calls: &mut dyn Iterator<Item = MemberCall<'a, dyn ErasedMember + 'a>>,
+        of: &dyn Fn(usize) -> Option<&'a dyn ErasedMember>,
+        call: &Call<'_>,
     ) -> Pending<BoxedFuture>;
 
     fn replace_quota(&self, name: &str, quota: OwnedQuota) -> Result<(), ConfigError>;

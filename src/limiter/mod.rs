@@ -1,4 +1,4 @@
-//! Limiters decide one operation on one key, by [`Limiter::apply`].
+//! Limiters decide operations on keys, by [`Limiter::call`].
 //!
 //! | limiter | state |
 //! |---|---|
@@ -42,6 +42,7 @@ pub(crate) mod any;
 pub(crate) mod apply_operation;
 pub(crate) mod async_limiter;
 pub(crate) mod block;
+mod call;
 pub(crate) mod charged;
 #[cfg(feature = "governor")]
 mod governor;
@@ -52,6 +53,7 @@ pub(crate) mod joint;
 pub(crate) mod limiter;
 pub(crate) mod local;
 pub(crate) mod on_change;
+mod packed_call;
 pub(crate) mod per_request_quota;
 mod quota_change;
 pub(crate) mod tier;
@@ -67,8 +69,6 @@ pub(crate) use self::joint::UnitsOf;
 pub(crate) use self::limiter::BoxedFuture;
 #[cfg(feature = "shared")]
 pub(crate) use self::limiter::ErasedMember;
-#[cfg(feature = "redis")]
-pub(crate) use self::limiter::MemberCall;
 #[cfg(feature = "shared")]
 pub(crate) use self::local::{ChangingLimits, InForce, KeyHasher};
 pub(crate) use self::{
@@ -78,6 +78,7 @@ pub(crate) use self::{
 };
 pub use self::{
     async_limiter::BoxedLimiter,
+    call::{Call, Charge, OpRef, OwnedCharge},
     into_limiter::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     joint::{IntoMembers, JointLimiter, KeyedLimit, Member},
     limiter::{Facts, Never, Pending, PendingFuture},

@@ -101,15 +101,6 @@ impl Tier {
         }
     }
 
-    /// The class of the requests, if it is the default tier.
-    #[inline]
-    pub(crate) fn default_class(&self) -> Option<Priority> {
-        match self.0 {
-            Which::Class(class) => Some(class),
-            _ => self.is_default().then_some(Priority::CRITICAL),
-        }
-    }
-
     /// The default tier for requests of this class.
     #[inline]
     pub(crate) fn of_class(class: Priority) -> &'static Self {
@@ -128,6 +119,29 @@ impl Tier {
         };
         // The default tier itself has the place of 0 %.
         &CLASSES[usize::from(class.percent() % 100)]
+    }
+
+    /// The tier, whatever the class of the requests is.
+    #[inline]
+    pub(super) fn of_all_classes(&self) -> &Self {
+        static DEFAULT: Tier = Tier::DEFAULT;
+        match &self.0 {
+            Which::Class(_) => &DEFAULT,
+            Which::InClass(of) => of.0.of_all_classes(),
+            Which::WithTerms(with) => with.0.of_all_classes(),
+            Which::WithCosts(with) => with.0.of_all_classes(),
+            _ => self,
+        }
+    }
+
+    /// Whether it carries more than a class.
+    #[inline]
+    pub(super) fn has_terms_or_costs(&self) -> bool {
+        match &self.0 {
+            Which::WithTerms(_) | Which::WithCosts(_) => true,
+            Which::InClass(of) => of.0.has_terms_or_costs(),
+            _ => false,
+        }
     }
 
     /// This tier with the terms of each member of a joint limiter. Requests wait and are observed under
@@ -158,15 +172,6 @@ impl Tier {
             Which::WithCosts(with) => Some(&with.1),
             Which::InClass(of) => of.0.costs(),
             _ => None,
-        }
-    }
-
-    /// This tier without the costs of a request.
-    #[inline]
-    pub(super) fn without_costs(&self) -> &Self {
-        match &self.0 {
-            Which::WithCosts(with) => &with.0,
-            _ => self,
         }
     }
 
@@ -238,7 +243,7 @@ impl Tier {
     #[cfg(feature = "shared")]
     pub(crate) fn shared_by(&self, nodes: std::num::NonZeroU32) -> Option<Self> {
         let quota = self.request()?;
-        Some(Self::from(quota.shared_by(nodes)).with_priority(self.priority()))
+        Some(Self::from(quota.shared_by(nodes)))
     }
 
     /// The tier's name in a limiter; empty for the default tier and those without a name.
@@ -282,11 +287,6 @@ impl Tier {
         if self.request().is_some() {
             return LimiterError::unsupported(
                 "the limiter supports no quotas of requests; use a LocalLimiter or a RedisLimiter",
-            );
-        }
-        if !self.priority().is_critical() && self.has_default_quotas() {
-            return LimiterError::unsupported(
-                "the limiter supports no priorities; use a LocalLimiter or a RedisLimiter",
             );
         }
         let known: Vec<_> = known.map(|tier| format!("{tier:?}")).collect();

@@ -382,15 +382,20 @@ impl TierSet {
     ///
     /// If there is no such tier, or a request brings a quota and the limiter has several.
     #[inline]
-    pub(crate) fn choose(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
+    pub(crate) fn choose(
+        &self,
+        tier: &Tier,
+        class: Priority,
+        op: &Op,
+    ) -> Result<Chosen, LimiterError> {
         match op {
             // The usual case.
-            Op::Acquire(_) if tier.is_default() => Ok(Chosen::Tier(0)),
-            _ => self.choose_any(tier, op),
+            Op::Acquire(_) if tier.is_default() && class.is_critical() => Ok(Chosen::Tier(0)),
+            _ => self.choose_any(tier, class, op),
         }
     }
 
-    fn choose_any(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
+    fn choose_any(&self, tier: &Tier, class: Priority, op: &Op) -> Result<Chosen, LimiterError> {
         let own = self.own.as_ref();
         // Other operations are supported by all quotas, and skip the call.
         if matches!(op, Op::Count(_) | Op::Spend(_)) && !self.supports(op) {
@@ -401,7 +406,7 @@ impl TierSet {
             Some(quota) => Chosen::Request(own.ok_or_else(several_quotas)?.fit(quota)),
             None => Chosen::Tier(self.find(tier)?),
         };
-        let chosen = chosen.in_class(tier.priority());
+        let chosen = chosen.in_class(class);
         Ok(chosen.by_receipt(op, self.tiers.len(), own))
     }
 

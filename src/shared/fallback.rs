@@ -9,7 +9,7 @@ use crate::{
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
-        Limiter, LocalLimiter, LocalLimiterBuilder, Pending, Tier,
+        Call, Charge, Limiter, LocalLimiter, LocalLimiterBuilder, OpRef, Pending,
         tier_set::{LimitTerms, TierSet},
     },
     quota::OwnedQuota,
@@ -113,28 +113,24 @@ impl Fallback {
     /// Decides without the store for this reason; `None` if the request is to fail.
     pub(super) fn decide(
         &self,
-        tier: &Tier,
-        key: &Key,
-        op: Op,
+        charge: &Charge<'_>,
         policies: &[Policy],
         reason: Degradation,
     ) -> Option<Result<Decision, LimiterError>> {
-        let op = match op {
+        let foreign = charge.op.receipt().filter(|receipt| !receipt.is_degraded());
+        let foreign = foreign.map(|receipt| receipt.clone().of_nothing_here());
+        let op = match (charge.op, &foreign) {
             // The store made the charge, so this node does not refund it. The units that a response
             // adds are counted here.
-            Op::Refund(_, Some(receipt)) if !receipt.is_degraded() => {
-                Op::Refund(0, Some(receipt.of_nothing_here()))
-            }
-            Op::Settle(cost, receipt) if !receipt.is_degraded() => {
-                Op::Settle(cost, receipt.of_nothing_here())
-            }
-            op => op,
+            (OpRef::Refund(..), Some(nothing)) => OpRef::Refund(0, Some(nothing)),
+            (OpRef::Settle(cost, _), Some(nothing)) => OpRef::Settle(cost, nothing),
+            (op, _) => op,
         };
         let decision = match self {
             Self::Local { limiter, nodes } => {
-                let share = tier.shared_by(*nodes);
-                let tier = share.as_ref().unwrap_or(tier);
-                let Pending::Ready(decision) = limiter.apply_in(tier, key, op);
+                let share = charge.tier.shared_by(*nodes);
+                let tier = share.as_ref().unwrap_or(charge.tier);
+                let Pending::Ready(decision) = limiter.call(&Call::of(&[charge.tier(tier).op(op)]));
                 decision
             }
             Self::Allow(clock) => Ok(Decision::unmeasured(clock.wall(clock.now()), policies)),

@@ -17,9 +17,9 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Op, Policy, all_or_first_error},
     error::{ConfigError, ConfigErrorKind, LimiterError},
-    key::{Key, KeyExtractor},
+    key::KeyExtractor,
     limiter::{
-        Limiter, MemberCall, Pending, Tier,
+        Call, Charge, Limiter, OpRef, OwnedCharge, Pending, Tier,
         joint::{KeyedLimit, Member, sealed::Sealed},
         tier_set::{TierSet, unsupported},
     },
@@ -64,13 +64,26 @@ impl Member for RedisLimiter {
         self.set_replacement(next);
     }
 
-    fn apply_together<'a>(
-        calls: impl Iterator<Item = MemberCall<'a, Self>>,
+    fn call_list<'a>(
+        of: impl Fn(usize) -> Option<&'a Self>,
+        call: &Call<'_>,
     ) -> Pending<RedisFuture> {
-        let members: Vec<_> = calls.map(|call| RedisMember::new(&call)).collect();
+        let member = |charge: &Charge<'_>| {
+            let limiter = of(charge.limit)?.clone();
+            let op = charge.op.of_limit(limiter.limit_identity());
+            Some(op.map(|op| RedisMember {
+                charge: charge.op(op).to_owned(),
+                limiter,
+            }))
+        };
+        let members: Result<Vec<_>, _> = call.charges.iter().filter_map(member).collect();
+        let members = match members {
+            Ok(members) => members,
+            Err(error) => return Pending::Ready(Err(error)),
+        };
         // If one member charged and another cannot, the charge of the first could not be undone.
         if let Some(member) = members.iter().find(|member| !member.is_supported()) {
-            return Pending::Ready(Err(unsupported(&member.op)));
+            return Pending::Ready(Err(unsupported(&member.charge.op)));
         }
         if let Some(denied) = cached_denial(&members) {
             return Pending::Ready(Ok(denied));
@@ -135,29 +148,17 @@ impl RedisLimiter {
 /// The operation on one of the limits, kept for a refund.
 struct RedisMember {
     limiter: RedisLimiter,
-    key: Key,
-    tier: Tier,
-    op: Op,
+    charge: OwnedCharge,
 }
 
 impl RedisMember {
-    fn new(call: &MemberCall<'_, RedisLimiter>) -> Self {
-        Self {
-            limiter: call.limiter.clone(),
-            key: Key::from_bytes(call.key),
-            tier: call.tier.clone(),
-            op: call.op.clone(),
-        }
-    }
-
     fn apply(&self) -> Pending<RedisFuture> {
-        self.limiter
-            .apply_in(&self.tier, &self.key, self.op.clone())
+        self.limiter.call(&Call::of(&[self.charge.as_ref()]))
     }
 
     fn is_supported(&self) -> bool {
-        let checked = matches!(self.op, Op::Count(_) | Op::Spend(_));
-        !checked || (self.limiter).with_limits(|limits| limits.supports(&self.op))
+        let checked = matches!(self.charge.op, Op::Count(_) | Op::Spend(_));
+        !checked || (self.limiter).with_limits(|limits| limits.supports(&self.charge.op))
     }
 
     fn home(&self) -> &Home {
@@ -173,8 +174,7 @@ impl RedisMember {
     /// Applies the operation within the rest of the time for all answers.
     fn apply_until(&self, until: Instant) -> Pending<RedisFuture> {
         let left = until.saturating_duration_since(Instant::now());
-        self.limiter
-            .apply_within(left, &self.tier, &self.key, self.op.clone())
+        (self.limiter).call_within(left, &Call::of(&[self.charge.as_ref()]))
     }
 
     /// The decision of a limit that was not called because another one denies.
@@ -185,14 +185,14 @@ impl RedisMember {
     /// Whether it charges units.
     const fn charges(&self) -> bool {
         matches!(
-            self.op,
+            self.charge.op,
             Op::Acquire(_) | Op::Reserve(_) | Op::AcquireUpTo(_)
         )
     }
 
     /// Whether it takes what is available, and equal units from all limits.
     const fn takes_what_is_available(&self) -> bool {
-        matches!(self.op, Op::AcquireUpTo(_))
+        matches!(self.charge.op, Op::AcquireUpTo(_))
     }
 
     /// Whether it keeps the other limits from being charged.
@@ -207,8 +207,10 @@ impl RedisMember {
         let refunds = self.charges() && (kept == 0 || self.takes_what_is_available());
         let units = charged.charged().checked_sub(kept);
         let units = units.filter(|units| refunds && *units > 0)?;
-        let refund = Op::Refund(units, Some(charged.receipt()));
-        Some(self.limiter.apply_in(&self.tier, &self.key, refund))
+        let receipt = charged.receipt();
+        let refund = OpRef::Refund(units, Some(&receipt));
+        let refund = self.charge.as_ref().op(refund);
+        Some(self.limiter.call(&Call::of(&[refund])))
     }
 }
 
@@ -220,15 +222,7 @@ fn cached_denial(members: &[RedisMember]) -> Option<Decision> {
     if !members.iter().all(RedisMember::charges) {
         return None;
     }
-    let denial = |member: &RedisMember| {
-        let RedisMember {
-            limiter,
-            tier,
-            key,
-            op,
-        } = member;
-        limiter.denial(tier, key, op)
-    };
+    let denial = |member: &RedisMember| member.limiter.denial(&member.charge);
     let denials: Vec<_> = members.iter().map(denial).collect();
     let now = denials.iter().flatten().next()?.decided_at();
     let all = denials

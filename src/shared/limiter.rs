@@ -27,11 +27,11 @@ use super::{
     store_backend::{Client, StoreBackend},
 };
 use crate::{
-    decision::{Decision, Degradation, Op, Policy},
+    decision::{Decision, Degradation, Op, Policy, Receipt},
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
-        BoxedFuture, ChangingLimits, ErasedMember, Facts, InForce, Limiter, Pending, Tier,
+        BoxedFuture, Call, ChangingLimits, Charge, ErasedMember, Facts, InForce, Limiter, Pending,
         inherent_methods_macro::handle_methods,
         tier_set::{Chosen, TierSet},
     },
@@ -245,33 +245,26 @@ impl<S: StoreBackend> SharedLimiter<S> {
         ledger.map(|ledger| ledger.stats()).unwrap_or_default()
     }
 
-    /// As [`apply_in`](Limiter::apply_in), for a caller that waits no longer than `within`. After
+    /// As [`call`](Limiter::call), for a caller that waits no longer than `within`. After
     /// that time [`OnFailure`](crate::OnFailure) decides, as it does after the store's
     /// [deadline](crate::redis::RedisStoreBuilder::deadline), which stays the longest wait.
     ///
     /// The operation has been sent to the server, which still does it.
-    pub fn apply_within(
-        &self,
-        within: Duration,
-        tier: &Tier,
-        key: &Key,
-        op: Op,
-    ) -> Pending<RedisFuture> {
-        self.submit(within, tier, key, op)
+    pub fn call_within(&self, within: Duration, call: &Call<'_>) -> Pending<RedisFuture> {
+        let one = call.one();
+        one.and_then(|charge| self.submit(within, *charge))
             .unwrap_or_else(|error| Pending::Ready(Err(error)))
     }
 
     fn submit(
         &self,
         within: Duration,
-        tier: &Tier,
-        key: &Key,
-        op: Op,
+        mut charge: Charge<'_>,
     ) -> Result<Pending<RedisFuture>, LimiterError> {
-        let op = match op.receipt() {
-            Some(_) => self.by_own_receipt(op)?,
-            None => op,
-        };
+        if charge.op.receipt().is_some() {
+            charge.op = self.by_own_receipt(charge.op)?;
+        }
+        let op = charge.op.to_owned();
         let inner = &*self.0;
         let changed;
         let current = match inner.current.read() {
@@ -283,22 +276,21 @@ impl<S: StoreBackend> SharedLimiter<S> {
             }
         };
         // An unknown tier is a mistake of the caller, not a failure of the store.
-        let chosen = current.plan.choose(tier, &op)?;
+        let chosen = current.plan.choose(charge.tier, charge.class, &op)?;
         if !chosen.class().is_critical() {
             let check = self.check_mode();
             check.map_err(|error| LimiterError::unsupported(error.to_string()))?;
         }
-        if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
-            && receipt.is_degraded()
-            && let Some(decision) = inner.refund_degraded(tier, key, &op, &current.policies(chosen))
+        if charge.op.receipt().is_some_and(Receipt::is_degraded)
+            && let Some(decision) = inner.refund_degraded(&charge, &current.policies(chosen))
         {
             return decision.map(|decision| Pending::Ready(Ok(decision)));
         }
-        let tag = inner.ledger.as_ref().map(|ledger| ledger.tag(key));
-        if let Some(decision) = self.decide_here(tag, (current, chosen), key, &op) {
+        let tag = inner.ledger.as_ref().map(|ledger| ledger.tag(charge.key));
+        if let Some(decision) = self.decide_here(tag, (current, chosen), charge.key, &op) {
             return Ok(Pending::Ready(Ok(decision)));
         }
-        Ok(self.submit_to_store(within, (tier, key, op), (current, chosen), tag))
+        Ok(self.submit_to_store(within, (&charge, op), (current, chosen), tag))
     }
 }
 
@@ -366,15 +358,12 @@ impl<C: Client> Inner<C> {
     /// Refunds a charge that the fallback made.
     fn refund_degraded(
         &self,
-        tier: &Tier,
-        key: &Key,
-        op: &Op,
+        charge: &Charge<'_>,
         policies: &[Policy],
     ) -> Option<Result<Decision, LimiterError>> {
-        let op = Op::clone(op);
         // The store has not counted the charge, whatever the reason was.
         let reason = Degradation::GivenUp;
-        self.fallback.decide(tier, key, op, policies, reason)
+        self.fallback.decide(charge, policies, reason)
     }
 
     /// The cached denial. An operation that returns units drops it.
@@ -408,12 +397,8 @@ handle_methods!(SharedLimiter<S> where S: StoreBackend);
 impl<S: StoreBackend> Limiter for SharedLimiter<S> {
     type Future = RedisFuture;
 
-    fn apply(&self, key: &Key, op: Op) -> Pending<RedisFuture> {
-        self.apply_in(&Tier::DEFAULT, key, op)
-    }
-
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<RedisFuture> {
-        self.apply_within(Duration::MAX, tier, key, op)
+    fn call(&self, call: &Call<'_>) -> Pending<RedisFuture> {
+        self.call_within(Duration::MAX, call)
     }
 
     fn policies(&self) -> &[Policy] {

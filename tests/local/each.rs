@@ -131,7 +131,7 @@ fn wrong_operations_are_errors_and_none_is_applied() {
         Quota::per_day(10).leaky_bucket(9).named("queue"),
     ]);
     let acquire = Op::Acquire(1);
-    for count in [0, 1, 3] {
+    for count in [0, 3] {
         let ops = vec![acquire.clone(); count];
         let text = format!("{count} operations for a key of 2 limits");
         refused(each(&limiter, &keys(2), &ops), &text);
@@ -143,7 +143,7 @@ fn wrong_operations_are_errors_and_none_is_applied() {
     let three = joint([window(1, "a"), window(1, "b"), window(1, "c")]);
     let of_three = now(three.acquire(&keys(3), 1).into_future()).unwrap();
     let refund = [acquire, Op::Refund(1, Some(of_three.receipt()))];
-    refused(each(&limiter, &keys(2), &refund), "of other limits");
+    refused(each(&limiter, &keys(2), &refund), "is not among them");
     assert_eq!(left(&limiter)[0], 9);
 
     // One limit takes one operation, with its own key.

@@ -16,8 +16,8 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
     Global, Key, Limiter, LimiterError, LocalLimiter, Quota, RateLimitLayer,
     clock::ManualClock,
-    decision::{Op, Policy},
-    limiter::{Never, Pending},
+    decision::Policy,
+    limiter::{Call, Never, OpRef, Pending},
     observe::{Event, Observer},
 };
 
@@ -239,12 +239,12 @@ struct Forgetful(LocalLimiter);
 impl Limiter for Forgetful {
     type Future = Never;
 
-    fn apply(&self, key: &Key, op: Op) -> Pending<Never> {
-        match op {
-            Op::Hit(_) | Op::Settle(..) => {
+    fn call(&self, call: &Call<'_>) -> Pending<Never> {
+        match call.one().unwrap().op {
+            OpRef::Hit(_) | OpRef::Settle(..) => {
                 Pending::Ready(Err(LimiterError::unavailable("connection refused")))
             }
-            op => self.0.apply(key, op),
+            _ => self.0.call(call),
         }
     }
 

@@ -13,7 +13,7 @@ use tower_ratelimit::{
     LocalLimiter, Priority, Quota, RateLimitLayer,
     clock::ManualClock,
     decision::{Op, Policy},
-    limiter::Tier,
+    limiter::{Call, Pending, Tier},
     observe::Event,
 };
 
@@ -288,8 +288,11 @@ fn a_limiter_without_classes_refuses_to_decide_for_one() {
     impl Limiter for Plain {
         type Future = <LocalLimiter as Limiter>::Future;
 
-        fn apply(&self, key: &Key, op: Op) -> tower_ratelimit::limiter::Pending<Self::Future> {
-            self.0.apply(key, op)
+        fn call(&self, call: &Call<'_>) -> Pending<Self::Future> {
+            match call.alone() {
+                Ok(_) => self.0.call(call),
+                Err(error) => Pending::Ready(Err(error)),
+            }
         }
 
         fn policies(&self) -> &[Policy] {

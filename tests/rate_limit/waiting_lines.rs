@@ -16,7 +16,7 @@ use tower_ratelimit::{
     Decision, Global, Header, Key, Limiter, LimiterError, LocalLimiter, Quota, RateLimitLayer,
     clock::{Clock, Timestamp},
     decision::{Op, Policy},
-    limiter::{Facts, LocalLimiterBuilder, Never, Pending, RequestQuota, Tier},
+    limiter::{Call, Facts, LocalLimiterBuilder, Never, Pending, RequestQuota, Tier},
     observe::Event,
     quota::IntoQuotas,
 };
@@ -309,10 +309,10 @@ struct Noting {
 impl Limiter for Noting {
     type Future = Never;
 
-    fn apply(&self, key: &Key, op: Op) -> Pending<Never> {
-        let text = format!("{op:?}");
+    fn call(&self, call: &Call<'_>) -> Pending<Never> {
+        let text = format!("{:?}", call.one().unwrap().op);
         self.calls.push(text.split('(').next().unwrap().to_owned());
-        self.limiter.apply(key, op)
+        self.limiter.call(call)
     }
 
     fn policies(&self) -> &[Policy] {

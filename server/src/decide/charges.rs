@@ -165,7 +165,7 @@ impl Round<'_> {
                 busy.insert((key, charge.measure));
             }
             let counters = &self.limits.0.counters;
-            match counters.start(key, *charge, op.clone(), self.until) {
+            match counters.start(key, *charge, op.as_ref(), self.until) {
                 Ok(decision) => pending.push((at, limited, op, decision)),
                 Err(error) => outcome = outcome.and(Err(invalid(error.to_string()))),
             }

@@ -122,7 +122,7 @@ impl RateLimits {
         let pending = self
             .0
             .counters
-            .start(&limit.counter.key, limit.charge(0), op, None);
+            .start(&limit.counter.key, limit.charge(0), op.as_ref(), None);
         let pending = pending.map_err(|error| invalid(error.to_string()))?;
         let limit = limit.clone();
         Ok(async move { Ok(limit.charged(&pending.await?)) })

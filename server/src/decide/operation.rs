@@ -85,7 +85,7 @@ impl RateLimits {
         };
         let op = operation.op(*charge);
         let charge = with_units(*charge, 0, false);
-        let answer = self.0.counters.start(key, charge, op, None);
+        let answer = self.0.counters.start(key, charge, op.as_ref(), None);
         let decision = answer.map_err(|error| invalid(error.to_string()))?.await?;
         Ok(Some(Count {
             name,

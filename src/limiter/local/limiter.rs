@@ -3,6 +3,7 @@
 use std::{
     fmt,
     io::{Read, Write},
+    iter,
     path::Path,
     sync::{
         Arc, Mutex, OnceLock,
@@ -29,12 +30,11 @@ use crate::{
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
     limiter::{
-        Facts, Limiter, Never, Pending, Tier,
+        Call, Charge, Facts, Limiter, Never, OpRef, Pending, Tier,
         apply_operation::denied_for,
         block,
         charged::Charged,
-        limiter::one_operation,
-        limiter::{ErasedMember, MemberCall},
+        limiter::ErasedMember,
         tier_set::{Chosen, SingleBucket, TierSet, check_block, unsupported},
     },
     lock::unpoisoned,
@@ -105,6 +105,19 @@ impl LockedLimit {
     fn table(&self) -> &StoreTable {
         self.store.table()
     }
+
+    /// The charge, with `op` in place of its operation.
+    #[inline]
+    fn call<'a>(&'a self, charge: &Charge<'a>, op: &'a Op, late: Duration) -> StoreCall<'a> {
+        StoreCall {
+            limit: &self.limit,
+            key: self.table().hasher.hash(charge.key),
+            tier: charge.tier,
+            class: charge.class,
+            op,
+            late,
+        }
+    }
 }
 
 impl Inner {
@@ -137,6 +150,7 @@ impl Inner {
                 limit,
                 key: hash,
                 tier: &Tier::DEFAULT,
+                class: Priority::CRITICAL,
                 op,
                 late: Duration::ZERO,
             });
@@ -206,8 +220,8 @@ impl LocalLimiter {
     /// is an error.
     pub fn refund(&self, key: &Key, cost: u64, receipt: Option<Receipt>) -> Decision {
         let op = Op::Refund(cost, receipt);
-        let own = op.of_limit(self.limit_identity()).ok().flatten();
-        self.decide(key, own.as_ref().unwrap_or(&op))
+        let own = op.as_ref().of_limit(self.limit_identity());
+        self.decide(key, &own.map_or_else(|_| op.clone(), OpRef::to_owned))
     }
 
     /// Denies the key everything for this time from now on, whatever its quotas hold; zero ends a block,
@@ -217,7 +231,7 @@ impl LocalLimiter {
     ///
     /// If the block is longer than 18 years.
     pub fn block(&self, key: &Key, block: Duration) -> Result<Decision, LimiterError> {
-        self.decide_in(&Tier::DEFAULT, key, &Op::Block(block), Duration::ZERO)
+        self.decide_in(&Charge::new(key, OpRef::Block(block)), Duration::ZERO)
     }
 
     /// Resets the key to its initial state, in all tiers, and ends its block. The decision has the quotas of
@@ -242,22 +256,15 @@ impl LocalLimiter {
     }
 
     fn decide(&self, key: &Key, op: &Op) -> Decision {
-        self.decide_by_tables(&Tier::DEFAULT, key, op, Duration::ZERO)
+        self.decide_by_tables(&Charge::new(key, op.as_ref()), op, Duration::ZERO)
             .expect("there is always a default tier")
     }
 
     /// Decides the cases apart from a [charge](Self::charge_alone): another tier, an operation that does not just
     /// take units, a state of more than one instant, or a late timer.
     #[inline(never)]
-    fn decide_in(
-        &self,
-        tier: &Tier,
-        key: &Key,
-        op: &Op,
-        late: Duration,
-    ) -> Result<Decision, LimiterError> {
-        let own = op.of_limit(self.limit_identity())?;
-        let op = own.as_ref().unwrap_or(op);
+    fn decide_in(&self, charge: &Charge<'_>, late: Duration) -> Result<Decision, LimiterError> {
+        let op = &charge.op.of_limit(self.limit_identity())?.to_owned();
         check_block(op)?;
         if matches!(op, Op::Block(_)) {
             let limits = unpoisoned(self.0.limits.lock());
@@ -268,19 +275,19 @@ impl LocalLimiter {
         if self.instants().is_some() && !self.supports(op) {
             return Err(unsupported(op));
         }
-        self.decide_by_tables(tier, key, op, late)
+        self.decide_by_tables(charge, op, late)
     }
 
+    /// Decides with `op` in place of the operation of the charge.
     fn decide_by_tables(
         &self,
-        tier: &Tier,
-        key: &Key,
+        charge: &Charge<'_>,
         op: &Op,
         late: Duration,
     ) -> Result<Decision, LimiterError> {
         match self.instants() {
-            Some(lone) => self.decide_alone(lone, tier, key, op, late),
-            None => self.decide_locked(tier, key, op, late),
+            Some(lone) => self.decide_alone(lone, charge, op, late),
+            None => self.decide_locked(charge, op, late),
         }
     }
 
@@ -300,12 +307,12 @@ impl LocalLimiter {
     fn decide_alone(
         &self,
         lone: &LoneLimit,
-        tier: &Tier,
-        key: &Key,
+        &Charge {
+            key, tier, class, ..
+        }: &Charge<'_>,
         op: &Op,
         late: Duration,
     ) -> Result<Decision, LimiterError> {
-        let class = tier.priority();
         if tier.request().is_none() && !tier.has_default_quotas() {
             return Err(tier.unknown());
         }
@@ -356,22 +363,14 @@ impl LocalLimiter {
 
     fn decide_locked(
         &self,
-        tier: &Tier,
-        key: &Key,
+        charge: &Charge<'_>,
         op: &Op,
         late: Duration,
     ) -> Result<Decision, LimiterError> {
-        let Some(LockedLimit { store, limit }) = self.0.locked.get() else {
-            return Err(tier.unknown());
+        let Some(locked) = self.0.locked.get() else {
+            return Err(charge.tier.unknown());
         };
-        let key = self.0.hasher.hash(key);
-        store.table().decide(StoreCall {
-            limit,
-            key,
-            tier,
-            op,
-            late,
-        })
+        locked.table().decide(locked.call(charge, op, late))
     }
 
     pub(super) fn from_parts(
@@ -625,19 +624,29 @@ impl LocalLimiter {
 
     /// Applies operations of several limiters of one store in one step.
     pub(crate) fn decide_many<'a>(
-        calls: impl Iterator<Item = MemberCall<'a, Self>>,
+        of: impl Fn(usize) -> Option<&'a Self>,
+        call: &Call<'_>,
     ) -> Result<Decision, LimiterError> {
-        StoreTable::decide_many(calls.filter_map(|call| {
-            let LockedLimit { store, limit } = call.limiter.stored()?;
-            let table = store.table();
-            let call = StoreCall {
-                limit,
-                key: table.hasher.hash_bytes(call.key),
-                tier: call.tier,
-                op: call.op,
-                late: call.late,
-            };
-            Some((table, call))
+        let own_op = |charge: &Charge<'_>| {
+            let identity = of(charge.limit).map_or(0, Self::limit_identity);
+            Ok(charge.op.of_limit(identity)?.to_owned())
+        };
+        let Some((first, others)) = call.charges.split_first() else {
+            return StoreTable::decide_many(iter::empty());
+        };
+        let first_op = own_op(first)?;
+        let is_like_first =
+            |other: &Charge<'_>| other.op == first.op && other.op.receipt().is_none();
+        let others_ops: Vec<Op> = if others.iter().all(is_like_first) {
+            Vec::new()
+        } else {
+            others.iter().map(own_op).collect::<Result<_, _>>()?
+        };
+        let ops = iter::once(&first_op).chain(others_ops.iter());
+        let ops = ops.chain(iter::repeat(&first_op));
+        StoreTable::decide_many(call.charges.iter().zip(ops).filter_map(|(charge, op)| {
+            let locked = of(charge.limit)?.stored()?;
+            Some((locked.table(), locked.call(charge, op, call.late)))
         }))
     }
 
@@ -678,30 +687,18 @@ impl Limiter for LocalLimiter {
     type Future = Never;
 
     #[inline]
-    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
-        self.apply_in(&Tier::DEFAULT, key, op)
-    }
-
-    #[inline]
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        if let Op::Acquire(units) | Op::Reserve(units) = op
-            && let Some(class) = tier.default_class()
+    fn call(&self, call: &Call<'_>) -> Pending<Self::Future> {
+        if let [charge] = call.charges
+            && let OpRef::Acquire(units) | OpRef::Reserve(units) = charge.op
+            && charge.tier.is_default()
+            && call.late.is_zero()
             && self.instants().is_some()
-            && let Some(charged) = Limiter::charge(self, class, key, units)
+            && let Some(charged) = Limiter::charge(self, charge.class, charge.key, units)
         {
             return Pending::Ready(Ok(charged.decision()));
         }
-        Pending::Ready(self.decide_in(tier, key, &op, Duration::ZERO))
-    }
-
-    fn apply_late(
-        &self,
-        tier: &Tier,
-        key: &Key,
-        ops: &[Op],
-        late: Duration,
-    ) -> Pending<Self::Future> {
-        Pending::Ready(one_operation(ops).and_then(|op| self.decide_in(tier, key, op, late)))
+        let one = call.one();
+        Pending::Ready(one.and_then(|charge| self.decide_in(charge, call.late)))
     }
 
     fn policies(&self) -> &[Policy] {

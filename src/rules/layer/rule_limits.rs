@@ -3,10 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    decision::{Decision, Op, Policy},
+    decision::{Decision, Policy},
     error::LimiterError,
-    key::Key,
-    limiter::{AnyLimiter, BoxedFuture, Facts, JointLimiter, Limiter, Pending, Tier},
+    limiter::{
+        AnyLimiter, BoxedFuture, Call, Charge, Facts, JointLimiter, Limiter, OpRef, OwnedCharge,
+        Pending,
+    },
 };
 
 /// The limits of the rules that apply to a request, charged together or not at all.
@@ -45,29 +47,25 @@ impl RuleLimits {
 
     /// Applies operations whose denial depends on the limits that do not overflow.
     #[cold]
-    fn apply_with_overflow(
-        &self,
-        tier: &Tier,
-        key: &Key,
-        ops: &[Op],
-        late: Duration,
-    ) -> Pending<BoxedFuture> {
-        let present = self.overflow.iter().zip(key.parts());
-        let present = present.filter_map(|(overflow, part)| part.map(|_| *overflow));
-        let mut attempts = Attempts::new(present.collect(), ops.into(), late);
-        let mut answer = attempts.apply(&self.limits, tier, key);
+    fn call_with_overflow(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
+        let overflow = call
+            .charges
+            .iter()
+            .map(|charge| self.overflow[charge.limit]);
+        let mut attempts = Attempts::new(overflow.collect(), call);
+        let mut answer = attempts.call(&self.limits);
         while let Pending::Ready(ready) = answer {
-            match attempts.next(ready, key) {
+            match attempts.next(ready) {
                 NextAttempt::Decided(decision) => return Pending::Ready(decision),
-                NextAttempt::Again(rest) => answer = attempts.apply(&self.limits, tier, &rest),
+                NextAttempt::Again => answer = attempts.call(&self.limits),
             }
         }
-        let (limits, tier, key) = (self.limits.clone(), tier.clone(), key.clone());
+        let limits = self.limits.clone();
         Pending::Later(Box::pin(async move {
             loop {
-                match attempts.next(answer.await, &key) {
+                match attempts.next(answer.await) {
                     NextAttempt::Decided(decision) => return decision,
-                    NextAttempt::Again(rest) => answer = attempts.apply(&limits, &tier, &rest),
+                    NextAttempt::Again => answer = attempts.call(&limits),
                 }
             }
         }))
@@ -76,8 +74,7 @@ impl RuleLimits {
 
 /// Attempts to decide without the limits that overflow. Each one leaves out more.
 struct Attempts {
-    /// One operation for all limits, or one for each.
-    ops: Box<[Op]>,
+    charges: Box<[OwnedCharge]>,
     late: Duration,
     overflow: Box<[bool]>,
     left_out: Vec<bool>,
@@ -86,38 +83,30 @@ struct Attempts {
 
 enum NextAttempt {
     Decided(Result<Decision, LimiterError>),
-    Again(Key),
+    Again,
 }
 
 impl Attempts {
-    fn new(overflow: Box<[bool]>, ops: Box<[Op]>, late: Duration) -> Self {
+    fn new(overflow: Box<[bool]>, call: &Call<'_>) -> Self {
         Self {
-            ops,
-            late,
+            charges: call.charges.iter().map(Charge::to_owned).collect(),
+            late: call.late,
             left_out: vec![false; overflow.len()],
             overflow,
             last: None,
         }
     }
 
-    /// Applies the operations to the limits that have a key in `key` and are not left out.
-    fn apply(
-        &self,
-        limits: &JointLimiter<AnyLimiter>,
-        tier: &Tier,
-        key: &Key,
-    ) -> Pending<BoxedFuture> {
-        if let [_] = &*self.ops {
-            return limits.apply_late(tier, key, &self.ops, self.late);
-        }
-        let ops = self.ops.iter().zip(&self.left_out);
-        let ops = ops.filter(|(_, left_out)| !**left_out);
-        let ops: Vec<_> = ops.map(|(op, _)| op.clone()).collect();
-        limits.apply_late(tier, key, &ops, self.late)
+    /// Applies the operations on the limits that are not left out.
+    fn call(&self, limits: &JointLimiter<AnyLimiter>) -> Pending<BoxedFuture> {
+        let charges = self.charges.iter().zip(&self.left_out);
+        let charges = charges.filter(|(_, left_out)| !**left_out);
+        let charges: Vec<_> = charges.map(|(charge, _)| charge.as_ref()).collect();
+        limits.call(&Call::of(&charges).late(self.late))
     }
 
-    /// The step after this answer; `key` has the keys of all limits.
-    fn next(&mut self, answer: Result<Decision, LimiterError>, key: &Key) -> NextAttempt {
+    /// The step after this answer.
+    fn next(&mut self, answer: Result<Decision, LimiterError>) -> NextAttempt {
         let mut decision = match (answer, &self.last) {
             (Ok(rest), Some(last)) => rest.among(last, &self.left_out),
             (Ok(decision), None) => decision,
@@ -140,57 +129,30 @@ impl Attempts {
             return NextAttempt::Decided(Ok(decision));
         }
         self.last = Some(decision);
-        let mut left_out = self.left_out.iter();
-        let parts = key.parts().map(|part| {
-            let is_left_out = part.is_some() && *left_out.next().unwrap_or(&false);
-            part.filter(|_| !is_left_out)
-        });
-        NextAttempt::Again(Key::of_limits(parts))
+        NextAttempt::Again
     }
 }
 
-/// Whether the operation is denied if its limit denies it.
-const fn may_deny(op: &Op) -> bool {
+/// Whether another attempt does not apply the operation a second time.
+const fn repeats(op: OpRef<'_>) -> bool {
     matches!(
         op,
-        Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_)
+        OpRef::Acquire(_)
+            | OpRef::Reserve(_)
+            | OpRef::Peek(_)
+            | OpRef::Deny(_)
+            | OpRef::Refund(0, _)
     )
 }
 
 impl Limiter for RuleLimits {
     type Future = BoxedFuture;
 
-    fn apply(&self, key: &Key, op: Op) -> Pending<BoxedFuture> {
-        self.apply_in(&Tier::DEFAULT, key, op)
-    }
-
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<BoxedFuture> {
-        if self.overflow.is_empty() || !may_deny(&op) {
-            return self.limits.apply_in(tier, key, op);
+    fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
+        if self.overflow.is_empty() || !call.charges.iter().all(|charge| repeats(charge.op)) {
+            return self.limits.call(call);
         }
-        self.apply_with_overflow(tier, key, &[op], Duration::ZERO)
-    }
-
-    fn apply_late(
-        &self,
-        tier: &Tier,
-        key: &Key,
-        ops: &[Op],
-        late: Duration,
-    ) -> Pending<BoxedFuture> {
-        if self.overflow.is_empty() || !ops.iter().all(may_deny) {
-            return self.limits.apply_late(tier, key, ops, late);
-        }
-        self.apply_with_overflow(tier, key, ops, late)
-    }
-
-    fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<BoxedFuture> {
-        // Another attempt would apply all other operations a second time.
-        let repeats = |op: &Op| may_deny(op) || matches!(op, Op::Refund(0, _));
-        if self.overflow.is_empty() || !ops.iter().all(repeats) {
-            return self.limits.apply_each(tier, key, ops);
-        }
-        self.apply_with_overflow(tier, key, ops, Duration::ZERO)
+        self.call_with_overflow(call)
     }
 
     fn policies(&self) -> &[Policy] {

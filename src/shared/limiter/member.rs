@@ -6,9 +6,8 @@ use tokio::time::Instant;
 
 use super::SharedLimiter;
 use crate::{
-    decision::{Decision, Op},
-    key::Key,
-    limiter::Tier,
+    decision::Decision,
+    limiter::OwnedCharge,
     shared::{hashed_key_names::MeasuredSubject, store_backend::StoreBackend},
 };
 
@@ -18,9 +17,10 @@ impl<S: StoreBackend> SharedLimiter<S> {
     }
 
     /// The cached denial of an operation, unless this node holds units for it.
-    pub(in crate::shared) fn denial(&self, tier: &Tier, key: &Key, op: &Op) -> Option<Decision> {
+    pub(in crate::shared) fn denial(&self, charge: &OwnedCharge) -> Option<Decision> {
+        let (key, op) = (&charge.key, &charge.op);
         let current = Arc::clone(&self.0.current.read());
-        let chosen = current.plan.choose(tier, op).ok()?;
+        let chosen = current.plan.choose(&charge.tier, charge.class, op).ok()?;
         let tag = self.0.ledger.as_ref().map(|ledger| ledger.tag(key));
         if let Some((ledger, tag)) = self.0.ledger.as_ref().zip(tag) {
             let measured = MeasuredSubject {

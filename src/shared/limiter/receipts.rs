@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use super::SharedLimiter;
 #[cfg(all(feature = "redis", feature = "rules"))]
 use crate::limiter::tier_set::TierSet;
-use crate::{decision::Op, error::LimiterError, shared::store_backend::StoreBackend};
+use crate::{error::LimiterError, limiter::OpRef, shared::store_backend::StoreBackend};
 
 impl<S: StoreBackend> SharedLimiter<S> {
     /// Records that `next` replaces this limiter.
@@ -22,14 +22,14 @@ impl<S: StoreBackend> SharedLimiter<S> {
 
     /// Replaces a joint receipt by this limiter's share of it. If a limiter with other numbers has
     /// replaced this one, the operation refunds nothing.
-    pub(super) fn by_own_receipt(&self, op: Op) -> Result<Op, LimiterError> {
-        let op = op.of_limit(self.limit_identity())?.unwrap_or(op);
+    pub(super) fn by_own_receipt<'a>(&self, op: OpRef<'a>) -> Result<OpRef<'a>, LimiterError> {
+        let op = op.of_limit(self.limit_identity())?;
         if !self.0.is_replaced.load(Ordering::Relaxed) {
             return Ok(op);
         }
         Ok(match op {
-            Op::Refund(_, Some(receipt)) => Op::Refund(0, Some(receipt)),
-            Op::Settle(cost, receipt) => Op::Settle(cost.max(receipt.charged()), receipt),
+            OpRef::Refund(_, Some(receipt)) => OpRef::Refund(0, Some(receipt)),
+            OpRef::Settle(cost, receipt) => OpRef::Settle(cost.max(receipt.charged()), receipt),
             other => other,
         })
     }

@@ -8,8 +8,7 @@ use super::{Inner, SharedLimiter, quotas_in_force::CurrentPlan};
 use crate::{
     decision::{Decision, Op},
     error::LimiterError,
-    key::Key,
-    limiter::{Pending, Tier, tier_set::Chosen},
+    limiter::{Charge, OwnedCharge, Pending, tier_set::Chosen},
     shared::{
         batching::CallWindow as _,
         hashed_key_names::SubjectName,
@@ -26,11 +25,11 @@ impl<S: StoreBackend> SharedLimiter<S> {
     pub(super) fn submit_to_store(
         &self,
         within: Duration,
-        (tier, key, op): (&Tier, &Key, Op),
+        (charge, op): (&Charge<'_>, Op),
         (current, chosen): (&Arc<CurrentPlan>, Chosen),
         tag: Option<u64>,
     ) -> Pending<RedisFuture> {
-        let inner = &*self.0;
+        let (inner, key) = (&*self.0, charge.key);
         let subject = inner.subjects.of_key(&current.keyspace, key).tagged(tag);
         if let Some(denied) = inner.cached_denial(&subject, chosen, &op) {
             return Pending::Ready(Ok(denied));
@@ -39,10 +38,14 @@ impl<S: StoreBackend> SharedLimiter<S> {
         let request = StoreRequest {
             limiter: self.clone(),
             current: Arc::clone(current),
-            tier: tier.clone(),
             chosen,
-            key: key.clone(),
-            op,
+            charge: OwnedCharge {
+                limit: charge.limit,
+                key: key.clone(),
+                tier: charge.tier.clone(),
+                class: charge.class,
+                op,
+            },
         };
         match inner.client.refusal(&subject) {
             Some(error) => Pending::Ready(request.fall_back(error)),
@@ -55,10 +58,8 @@ impl<S: StoreBackend> SharedLimiter<S> {
 struct StoreRequest<S: StoreBackend> {
     limiter: SharedLimiter<S>,
     current: Arc<CurrentPlan>,
-    tier: Tier,
     chosen: Chosen,
-    key: Key,
-    op: Op,
+    charge: OwnedCharge,
 }
 
 impl<S: StoreBackend> StoreRequest<S> {
@@ -70,7 +71,7 @@ impl<S: StoreBackend> StoreRequest<S> {
             return Pending::Ready(self.fall_back(StoreError::no_runtime()));
         };
         let entered = runtime.enter();
-        let (current, op) = (Arc::clone(&self.current), Op::clone(&self.op));
+        let (current, op) = (Arc::clone(&self.current), Op::clone(&self.charge.op));
         let deadline = inner.client.deadline();
         let (now, within) = (Instant::now(), within.min(deadline));
         let answer = inner.send(subject, current, (self.chosen, op), now);
@@ -97,9 +98,8 @@ impl<S: StoreBackend> StoreRequest<S> {
         } = &*self.limiter.0;
         let error = client.record_degraded(error);
         let policies = self.current.policies(self.chosen);
-        let op = Op::clone(&self.op);
         let reason = error.degradation();
-        let decision = fallback.decide(&self.tier, &self.key, op, &policies, reason);
+        let decision = fallback.decide(&self.charge.as_ref(), &policies, reason);
         decision.unwrap_or_else(|| Err(LimiterError::unavailable(error)))
     }
 }

@@ -155,8 +155,13 @@ impl Plan {
     }
 
     /// The quotas that measure `op` in `tier`.
-    pub(in crate::shared) fn choose(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
-        self.limits.choose(tier, op)
+    pub(in crate::shared) fn choose(
+        &self,
+        tier: &Tier,
+        class: Priority,
+        op: &Op,
+    ) -> Result<Chosen, LimiterError> {
+        self.limits.choose(tier, class, op)
     }
 
     /// Whether a specialized script can do an operation like this, as far as these quotas allow.

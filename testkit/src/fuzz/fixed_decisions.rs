@@ -9,9 +9,9 @@ use std::{
 use http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Decision, Global, Headers, Key, Limiter, RateLimitLayer,
-    decision::{Op, Policy},
-    limiter::{Never, Pending},
+    Decision, Global, Headers, Limiter, RateLimitLayer,
+    decision::Policy,
+    limiter::{Call, Never, Pending},
 };
 
 struct Fixed {
@@ -22,7 +22,7 @@ struct Fixed {
 impl Limiter for Fixed {
     type Future = Never;
 
-    fn apply(&self, _: &Key, _: Op) -> Pending<Self::Future> {
+    fn call(&self, _: &Call<'_>) -> Pending<Self::Future> {
         Pending::Ready(Ok(self.decision.clone()))
     }
 

@@ -18,7 +18,7 @@ use tower_ratelimit::{
     AsyncLimiter, Decision, Global, Key, Limiter, LimiterError, LimiterErrorKind, LocalLimiter,
     OnFailure, Quota, RateLimitLayer, RedisLimiter, RedisStore,
     decision::{Degradation, Op, Policy},
-    limiter::Tier,
+    limiter::{Call, Charge, OpRef},
     observe::Event,
 };
 
@@ -73,8 +73,9 @@ async fn a_caller_with_a_short_timeout_gets_an_answer_in_time() {
             let builder = RedisLimiter::builder(Quota::per(10, AGE)).on_failure(on_failure);
             let limiter = builder.build(&store).unwrap();
             let started = tokio::time::Instant::now();
-            let answer =
-                limiter.apply_within(within, &Tier::DEFAULT, &Key::global(), Op::Acquire(1));
+            let key = Key::global();
+            let charges = [Charge::new(&key, OpRef::Acquire(1))];
+            let answer = limiter.call_within(within, &Call::of(&charges));
             let answer = answer.await;
             assert_eq!(started.elapsed(), took, "{on_failure:?}");
             assert_eq!(answer.is_ok(), passes);

@@ -13,9 +13,9 @@ use testkit::{needs, servers::Server};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use tower_ratelimit::{
-    AnyLimiter, Key, Limiter, LimiterError, LocalLimiter, OnFailure, RedisStore,
-    decision::{Op, Policy},
-    limiter::{Pending, Tier},
+    AnyLimiter, Limiter, LimiterError, LocalLimiter, OnFailure, RedisStore,
+    decision::Policy,
+    limiter::{Call, Pending},
 };
 
 use crate::{
@@ -459,15 +459,11 @@ struct Faulty(LocalLimiter, Arc<AtomicBool>);
 impl Limiter for Faulty {
     type Future = <LocalLimiter as Limiter>::Future;
 
-    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
-        self.apply_in(&Tier::DEFAULT, key, op)
-    }
-
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
+    fn call(&self, call: &Call<'_>) -> Pending<Self::Future> {
         if self.1.load(Relaxed) {
             return Pending::Ready(Err(LimiterError::unavailable("down")));
         }
-        self.0.apply_in(tier, key, op)
+        self.0.call(call)
     }
 
     fn policies(&self) -> &[Policy] {

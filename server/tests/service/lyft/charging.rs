@@ -8,9 +8,9 @@ use std::{
 
 use tokio::sync::oneshot;
 use tower_ratelimit::{
-    AnyLimiter, Decision, Key, Limiter, LimiterError, LocalLimiter,
-    decision::{Op, Policy},
-    limiter::{Pending, Tier},
+    AnyLimiter, Decision, Limiter, LimiterError, LocalLimiter,
+    decision::Policy,
+    limiter::{Call, OwnedCharge, Pending},
 };
 use tower_ratelimit_server::{
     decide::{DecideError, Modes, RateLimits},
@@ -97,38 +97,24 @@ struct Overtaking {
 }
 
 struct Waiting {
-    tier: Tier,
-    key: Key,
-    op: Op,
+    charge: OwnedCharge,
     answer: oneshot::Sender<Result<Decision, LimiterError>>,
 }
 
 impl Limiter for Overtaking {
     type Future = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
 
-    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
-        self.apply_in(&Tier::DEFAULT, key, op)
-    }
-
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        let (tier, key, (answer, answered)) = (tier.clone(), key.clone(), oneshot::channel());
-        let waiting = Waiting {
-            tier,
-            key,
-            op,
-            answer,
-        };
-        self.waiting.lock().unwrap().push(waiting);
+    fn call(&self, call: &Call<'_>) -> Pending<Self::Future> {
+        let charge = call.one().unwrap().to_owned();
+        let (answer, answered) = oneshot::channel();
+        self.waiting
+            .lock()
+            .unwrap()
+            .push(Waiting { charge, answer });
         let this = self.clone();
         Pending::Later(Box::pin(async move {
-            for waiting in this.waiting.lock().unwrap().drain(..).rev() {
-                let Waiting {
-                    tier,
-                    key,
-                    op,
-                    answer,
-                } = waiting;
-                let Pending::Ready(decision) = this.limiter.apply_in(&tier, &key, op);
+            for Waiting { charge, answer } in this.waiting.lock().unwrap().drain(..).rev() {
+                let Pending::Ready(decision) = this.limiter.call(&Call::of(&[charge.as_ref()]));
                 answer.send(decision).unwrap();
             }
             answered.await.unwrap()

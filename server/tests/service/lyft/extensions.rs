@@ -8,9 +8,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tower_ratelimit::{
-    AnyLimiter, Decision, Key, Limiter, LimiterError, LocalLimiter, OnFailure, RedisStore,
-    decision::{Op, Policy},
-    limiter::{Pending, Tier},
+    AnyLimiter, Decision, Limiter, LimiterError, LocalLimiter, OnFailure, RedisStore,
+    decision::Policy,
+    limiter::{Call, Pending},
 };
 use tower_ratelimit_server::{
     decide::{Modes, RateLimits},
@@ -170,12 +170,8 @@ struct Late {
 impl Limiter for Late {
     type Future = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
 
-    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
-        self.apply_in(&Tier::DEFAULT, key, op)
-    }
-
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        let Pending::Ready(decision) = self.limiter.apply_in(tier, key, op);
+    fn call(&self, call: &Call<'_>) -> Pending<Self::Future> {
+        let Pending::Ready(decision) = self.limiter.call(call);
         let may_answer = Arc::clone(&self.may_answer);
         Pending::Later(Box::pin(async move {
             drop(may_answer.acquire().await);

@@ -33,6 +33,7 @@ pub(crate) struct StoreCall<'a> {
     pub(crate) limit: &'a StoredLimit,
     pub(crate) key: KeyHash,
     pub(crate) tier: &'a Tier,
+    pub(crate) class: Priority,
     pub(crate) op: &'a Op,
     /// How long ago the wait of the request has ended.
     pub(crate) late: Duration,
@@ -54,7 +55,7 @@ impl<'a> CallQuotas<'a> {
     #[inline]
     fn choose(call: &StoreCall<'a>) -> Result<Self, LimiterError> {
         let counted = call.limit.read();
-        let chosen = counted.limits.choose(call.tier, call.op)?;
+        let chosen = counted.limits.choose(call.tier, call.class, call.op)?;
         let own = match chosen.of_all() {
             Chosen::Request(fitted) => counted.limits.of_request(fitted).map(Box::new),
             _ => None,
