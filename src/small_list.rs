@@ -78,9 +78,6 @@ impl<T: Copy, const N: usize> SmallList<T, N> {
 }
 
 impl<T, const N: usize> SmallList<T, N> {
-    /// A list of no values, to be replaced.
-    pub(crate) const EMPTY: Self = Self::Long(Vec::new());
-
     #[inline]
     pub(crate) fn as_slice(&self) -> &[T] {
         match self {

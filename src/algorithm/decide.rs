@@ -1,6 +1,6 @@
 //! Decides operations on one quota or on several, from the functions of each algorithm.
 
-use std::{cmp::Ordering, slice, time::Duration};
+use std::{cmp::Ordering, time::Duration};
 
 use super::{CompiledQuota, Held, Refund, RefundOf, State, Verdict, View};
 use crate::{
@@ -33,12 +33,27 @@ impl Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CounterIndex(pub(crate) usize);
 
+/// The states that the quotas of a key count on, wherever they are.
+pub(crate) trait States {
+    /// The state of the quota at `place`. Those that count the responses follow.
+    fn state(&mut self, place: usize) -> &mut State;
+}
+
+/// The only state of a key.
+impl States for State {
+    #[inline(always)]
+    fn state(&mut self, _: usize) -> &mut State {
+        self
+    }
+}
+
 /// The quotas of one key, with the states that they count on. Operations write the verdict of each
 /// quota to `verdicts`.
-pub(crate) struct Tally<'a> {
+pub(crate) struct Tally<'a, S> {
     pub(crate) meters: &'a [CompiledQuota],
-    pub(crate) counters: &'a [CounterIndex],
-    pub(crate) states: &'a mut [State],
+    pub(crate) states: &'a mut S,
+    /// The place of the first quota's state.
+    pub(crate) first: usize,
     pub(crate) time: ClockReading,
     /// The class of the requests.
     pub(crate) class: Priority,
@@ -46,24 +61,7 @@ pub(crate) struct Tally<'a> {
     pub(crate) held: &'a [Option<Held>],
 }
 
-impl<'a> Tally<'a> {
-    #[inline]
-    pub(crate) const fn of_one(
-        meter: &'a CompiledQuota,
-        state: &'a mut State,
-        time: ClockReading,
-        class: Priority,
-    ) -> Self {
-        Self {
-            meters: slice::from_ref(meter),
-            counters: &[CounterIndex(0)],
-            states: slice::from_mut(state),
-            time,
-            class,
-            held: &[],
-        }
-    }
-
+impl<S: States> Tally<'_, S> {
     /// Applies `op`.
     ///
     /// Several quotas are charged together or not at all: if one denies, none is charged. Blocks are the
@@ -74,7 +72,8 @@ impl<'a> Tally<'a> {
         match op {
             Op::Acquire(cost) | Op::Reserve(cost) => self.take(*cost, verdicts),
             Op::AcquireUpTo(most) => {
-                self.take((*most).min(self.available_clamped().max(1)), verdicts)
+                let available = self.available_clamped();
+                self.take((*most).min(available.max(1)), verdicts)
             }
             Op::Peek(cost) | Op::Deny(cost) => self.judge_clamped(*cost, verdicts),
             Op::Hit(cost) => self.hit(*cost, verdicts),
@@ -99,8 +98,9 @@ impl<'a> Tally<'a> {
     pub(crate) fn judge(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Verdict {
         let mut all = Verdict::FITS;
         // A loop, which is inlined as a closure is not.
-        for (place, (meter, counter)) in self.meters.iter().zip(self.counters).enumerate() {
-            let (state, now) = (&mut self.states[counter.0], meter.instant(self.time));
+        for (place, meter) in self.meters.iter().enumerate() {
+            let now = meter.instant(self.time);
+            let state = self.states.state(self.first + place);
             meter.clamp(state, now);
             let view = View::of(self.class, self.held, place);
             let verdict = meter.verdict(state, now, cost, view);
@@ -114,12 +114,19 @@ impl<'a> Tally<'a> {
 
     /// Whether only the class of a request causes this denial of `cost`: critical requests fit.
     #[inline(always)]
-    pub(crate) fn sheds(&self, verdict: Verdict, cost: u64) -> bool {
-        let fits_whole = |(meter, state, now, view): (&CompiledQuota, &State, u64, View<'_>)| {
-            let class = Priority::CRITICAL;
-            (meter.verdict(state, now, cost, View { class, ..view })).fits()
-        };
-        !self.class.is_critical() && !verdict.fits() && self.counted().all(fits_whole)
+    pub(crate) fn sheds(&mut self, verdict: Verdict, cost: u64) -> bool {
+        let is_denied_class = !self.class.is_critical() && !verdict.fits();
+        is_denied_class && self.fits_whole(cost)
+    }
+
+    #[inline(never)]
+    fn fits_whole(&mut self, cost: u64) -> bool {
+        let (mut all, class) = (true, Priority::CRITICAL);
+        self.each(|meter, state, now, view| {
+            let view = View { class, ..view };
+            all &= meter.verdict(state, now, cost, view).fits();
+        });
+        all
     }
 
     /// Takes `cost`, whether or not it fits, down to exhaustion and no further.
@@ -219,14 +226,14 @@ impl<'a> Tally<'a> {
             return self.each(|meter, state, now, _| meter.refund(state, now, Refund { cost, of }));
         };
         let charged_at = time.at(receipt.charged_at());
-        let counted = self.meters.iter().zip(self.counters);
-        for ((meter, counter), charge) in counted.zip(receipt.charges()) {
-            let (now, charged_at) = (meter.instant(time), meter.instant(charged_at));
-            if meter.made(charged_at, charge) {
+        let mut charges = receipt.charges().iter();
+        self.each(|meter, state, now, _| {
+            let charged_at = meter.instant(charged_at);
+            if let Some(charge) = charges.next().filter(|one| meter.made(charged_at, one)) {
                 let of = RefundOf::At(charged_at, *charge);
-                meter.refund(&mut self.states[counter.0], now, Refund { cost, of });
+                meter.refund(state, now, Refund { cost, of });
             }
-        }
+        });
     }
 
     /// The joint answer to a charge of `cost`, and whether only the class of the request denies it.
@@ -242,16 +249,18 @@ impl<'a> Tally<'a> {
 
     #[inline]
     fn judge_by(
-        &self,
+        &mut self,
         verdict: impl Fn(&CompiledQuota, &State, u64, View<'_>) -> Verdict,
         verdicts: &mut [Verdict],
     ) -> Answer {
-        let mut all = Verdict::FITS;
-        for ((meter, state, now, view), place) in self.counted().zip(verdicts) {
+        let (mut all, mut places) = (Verdict::FITS, verdicts.iter_mut());
+        self.each(|meter, state, now, view| {
             let verdict = verdict(meter, state, now, view);
-            *place = verdict;
+            if let Some(place) = places.next() {
+                *place = verdict;
+            }
             all = all.and(verdict);
-        }
+        });
         Answer {
             verdict: all,
             charged: 0,
@@ -266,38 +275,23 @@ impl<'a> Tally<'a> {
     }
 
     #[inline]
-    fn available_clamped(&self) -> u64 {
+    fn available_clamped(&mut self) -> u64 {
         self.least(CompiledQuota::available)
     }
 
     /// The least of the units that each quota has.
     #[inline]
-    fn least(&self, units: impl Fn(&CompiledQuota, &State, u64, View<'_>) -> u64) -> u64 {
-        let units =
-            (self.counted()).map(|(meter, state, now, view)| units(meter, state, now, view));
-        units.min().unwrap_or(0)
-    }
-
-    /// The quotas with their states, and the instant and the view of each.
-    #[inline(always)]
-    fn counted(&self) -> impl Iterator<Item = (&CompiledQuota, &State, u64, View<'_>)> {
-        let counted = self.meters.iter().zip(self.counters).enumerate();
-        counted.map(|(at, (meter, counter))| {
-            let view = View::of(self.class, self.held, at);
-            (
-                meter,
-                &self.states[counter.0],
-                meter.instant(self.time),
-                view,
-            )
-        })
+    fn least(&mut self, units: impl Fn(&CompiledQuota, &State, u64, View<'_>) -> u64) -> u64 {
+        let mut least = u64::MAX;
+        self.each(|meter, state, now, view| least = least.min(units(meter, state, now, view)));
+        least
     }
 
     #[inline(always)]
     fn each(&mut self, mut change: impl FnMut(&CompiledQuota, &mut State, u64, View<'_>)) {
-        for (at, (meter, counter)) in self.meters.iter().zip(self.counters).enumerate() {
-            let view = View::of(self.class, self.held, at);
-            let state = &mut self.states[counter.0];
+        for (place, meter) in self.meters.iter().enumerate() {
+            let view = View::of(self.class, self.held, place);
+            let state = self.states.state(self.first + place);
             change(meter, state, meter.instant(self.time), view);
         }
     }

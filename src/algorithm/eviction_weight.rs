@@ -2,8 +2,8 @@
 
 /// The low bits that encode how the weight of a state changes.
 const HOLD_BITS: u32 = 3;
-/// Set while a call works on the state: then it must not be evicted.
-const PINNED: u64 = 1 << 2;
+/// Never set.
+const UNUSED: u64 = 1 << 2;
 
 /// The change of a state's weight while no request comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum Fading {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct EvictionWeight {
     fresh_at: u64,
-    /// Nanoseconds in which the units used at the last write return; the low bits are the pin and the
+    /// Nanoseconds in which the units used at the last write return; the low bits are the
     /// way in which the weight changes.
     used: u64,
 }
@@ -46,15 +46,14 @@ impl EvictionWeight {
         Self::new(until, 0, Fading::Blocks)
     }
 
-    /// The instant and the used units as numbers of a state file. No call works on the state.
+    /// The instant and the used units as numbers of a state file.
     pub(crate) const fn to_numbers(self) -> [u64; 2] {
         [self.fresh_at, self.used]
     }
 
-    /// The weight of these numbers; `None` if they are pinned.
+    /// The weight of these numbers; `None` if they are of no weight.
     pub(crate) fn from_numbers([fresh_at, used]: [u64; 2]) -> Option<Self> {
-        let weight = Self { fresh_at, used };
-        (!weight.is_pinned()).then_some(weight)
+        (used & UNUSED == 0).then_some(Self { fresh_at, used })
     }
 
     /// The instant until which the key is blocked; 0 for a state.
@@ -69,18 +68,6 @@ impl EvictionWeight {
     /// Whether the state is fresh from `now` on.
     pub(crate) const fn is_nothing(self, now: u64) -> bool {
         self.fresh_at <= now
-    }
-
-    pub(crate) const fn pin(&mut self) {
-        self.used |= PINNED;
-    }
-
-    pub(crate) const fn unpin(&mut self) {
-        self.used &= !PINNED;
-    }
-
-    pub(crate) const fn is_pinned(self) -> bool {
-        self.used & PINNED != 0
     }
 
     /// The usage that is lost with the state at `now`; a full table evicts the state with the least. All are nanoseconds:

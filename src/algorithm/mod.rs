@@ -29,7 +29,7 @@ pub(crate) use self::compiled_quota::stored_state_format::{instant, instant_text
 pub(crate) use self::{
     bucket::{Bucket, TokenBucket},
     compiled_quota::{CompiledQuota, State},
-    decide::{Answer, CounterIndex, Tally},
+    decide::{Answer, CounterIndex, States, Tally},
     eviction_weight::EvictionWeight,
     fixed_window::long_window_begins,
     varying::least_limit_begins,

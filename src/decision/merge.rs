@@ -52,6 +52,7 @@ impl Decision {
 
 impl Decision {
     /// The decision as a part of one about several limits.
+    #[cfg(any(feature = "redis", feature = "rules"))]
     fn part(&self, limit: u64) -> Part {
         Part {
             limit,
@@ -148,8 +149,7 @@ impl MergedDecisions {
         }
     }
 
-    /// Adds a decision of this crate's limiters, from the results of its quotas: like
-    /// [`add`](Self::add), without a [`Decision`] that is read once.
+    /// Adds a decision of this crate's limiters, from the results of its quotas: without a [`Decision`] that is read once.
     #[inline]
     pub(crate) fn add_measured(
         &mut self,
@@ -164,7 +164,7 @@ impl MergedDecisions {
     }
 
     /// Adds the decision of a limit of one quota, about a critical request of a key that is not blocked.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add_one(
         &mut self,
         decision: &DecisionOfLimit,
@@ -176,7 +176,7 @@ impl MergedDecisions {
     }
 
     /// Adds the part of a limit whose statuses were added.
-    #[inline]
+    #[inline(always)]
     fn add_part(&mut self, decision: &DecisionOfLimit, policies: &Arc<[Policy]>) {
         let is_blocked = decision.blocked > 0;
         self.parts.push(Part {
@@ -207,6 +207,7 @@ impl MergedDecisions {
         self.charged = Some(self.charged.unwrap_or(charged).min(charged));
     }
 
+    #[cfg(feature = "redis")]
     pub(crate) fn add(&mut self, decision: &Decision, limit: u64) {
         self.statuses.extend_from_slice(decision.statuses());
         self.parts.push(decision.part(limit));
@@ -224,6 +225,7 @@ impl MergedDecisions {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn finish(self) -> Decision {
         let first = self.parts.first();
         let first = first.expect("a decision is about at least one limit");

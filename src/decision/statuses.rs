@@ -141,6 +141,7 @@ impl QuotaStatuses {
         }
     }
 
+    #[cfg(any(feature = "redis", feature = "rules"))]
     pub(super) fn policies(&self) -> Arc<[Policy]> {
         match &self.0 {
             List::One(policy, _) => Arc::new([policy.clone()]),

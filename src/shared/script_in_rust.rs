@@ -2,8 +2,6 @@
 //!
 //! `redis/script/decide.lua` does the same.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::{
@@ -11,11 +9,11 @@ use super::{
     wire::{Applied, Call, Reply, Write, subject_value::SubjectValue},
 };
 use crate::{
-    algorithm::{Held, Verdict, View},
+    algorithm::{CounterIndex, Held, State, States, Verdict, View},
     clock::{ClockReading, Timestamp},
-    decision::{Marks, Op, Policy, Status, UNKNOWN},
+    decision::{Marks, Op, Status, UNKNOWN},
     limiter::{
-        apply_operation::{Apply, Findings, OpOutcome, Subject},
+        apply_operation::{Apply, OpOutcome, Subject},
         tier_quotas::TierQuotas,
         tier_set::{Chosen, TierSet},
     },
@@ -93,9 +91,9 @@ impl Stepper<'_> {
     fn row(&mut self, op: &Op, times: usize) {
         let mut left = times;
         while left > 0 {
-            let outcome = self.run(op);
+            let (outcome, explained) = self.run(op);
             let (alike, more) = self.alike(op, &outcome, left);
-            self.push_outcome(alike, &outcome);
+            self.push_outcome(alike, &outcome, &explained);
             if let Some(more) = more {
                 self.run(&more);
             }
@@ -103,16 +101,24 @@ impl Stepper<'_> {
         }
     }
 
-    fn run(&mut self, op: &Op) -> OpOutcome<Explained> {
-        if let (Op::Reset, Some(settlement)) = (op, &mut self.settlement) {
-            settlement.reset(&mut self.subject.nodes);
-            self.held = settlement.held(&self.subject.nodes);
+    fn run(&mut self, op: &Op) -> (OpOutcome, Explained) {
+        if let Op::Reset = op {
+            // Also the counters of other tiers.
+            self.subject.states.fill(State::FRESH);
+            if let Some(settlement) = &mut self.settlement {
+                settlement.reset(&mut self.subject.nodes);
+                self.held = settlement.held(&self.subject.nodes);
+            }
         }
         let before = self.subject.block();
         let mut block = before;
-        let mut subject = Subject {
-            states: &mut self.subject.states,
+        let mut key = Subject {
+            states: Counted {
+                counters: &self.quotas.counters,
+                states: &mut self.subject.states,
+            },
             block: &mut block,
+            verdicts: &mut SmallVec::<[_; 2]>::from_elem(Verdict::FITS, self.quotas.meters.len()),
         };
         let apply = Apply {
             time: ClockReading::alike(self.now),
@@ -123,15 +129,24 @@ impl Stepper<'_> {
             held: &self.held,
             op,
         };
-        let outcome = apply.run(&mut subject);
+        let room = apply.room(&mut key);
+        let cost = apply.cost(room.unwrap_or(0));
+        let takes = cost.is_some_and(|cost| apply.judge(&mut key, cost));
+        let outcome = apply.conclude(&mut key, cost, takes);
+        let statuses = self.quotas.policies.iter().zip(apply.statuses(&mut key));
+        let explained = statuses.map(|(policy, status)| {
+            let used = status.used(policy).unwrap_or(UNKNOWN);
+            (status, (used, policy.step()))
+        });
+        let explained = explained.collect();
         self.subject
             .note(op, before != block, self.now.as_nanos(), self.limits);
-        outcome
+        (outcome, explained)
     }
 
     /// The number of equal consecutive operations with the same outcome, as the script counts them,
     /// and the operation that does all of them except the first.
-    fn alike(&self, op: &Op, outcome: &OpOutcome<Explained>, left: usize) -> (usize, Option<Op>) {
+    fn alike(&self, op: &Op, outcome: &OpOutcome, left: usize) -> (usize, Option<Op>) {
         let charged = outcome.answer.charged;
         let cost = match op {
             Op::Peek(_) | Op::Deny(_) => return (left, None),
@@ -171,12 +186,8 @@ impl Stepper<'_> {
         }
     }
 
-    fn push_outcome(&mut self, alike: usize, outcome: &OpOutcome<Explained>) {
-        let OpOutcome {
-            answer,
-            quotas,
-            blocked,
-        } = outcome;
+    fn push_outcome(&mut self, alike: usize, outcome: &OpOutcome, explained: &Explained) {
+        let OpOutcome { answer, blocked } = outcome;
         let wait = match answer.verdict {
             Verdict::Fits { wait } => wait,
             Verdict::After(_) | Verdict::Never => 0,
@@ -187,7 +198,7 @@ impl Stepper<'_> {
         self.push(wait.div_ceil(1_000));
         self.push(answer.charged);
         self.push(blocked.div_ceil(1_000));
-        for (status, used) in &quotas.0 {
+        for (status, used) in explained {
             self.status(status, *used);
         }
     }
@@ -228,26 +239,18 @@ impl Stepper<'_> {
 }
 
 /// The status of each quota, the units in use, and the step of its bucket.
-struct Explained(SmallVec<[(Status, (u64, u64)); 2]>);
+type Explained = SmallVec<[(Status, (u64, u64)); 2]>;
 
-/// The findings about each quota.
-impl Explained {
-    fn of(policy: &Policy, status: Status) -> (Status, (u64, u64)) {
-        let used = status.used(policy).unwrap_or(UNKNOWN);
-        (status, (used, policy.step()))
-    }
+/// The states of a key by counter; as many follow for responses.
+struct Counted<'a> {
+    counters: &'a [CounterIndex],
+    states: &'a mut [State],
 }
 
-impl Findings for Explained {
-    fn of_one(policy: &Policy, status: Status) -> Self {
-        Self(SmallVec::from_iter([Self::of(policy, status)]))
-    }
-
-    fn of_set(policies: &Arc<[Policy]>, statuses: impl Iterator<Item = Status>) -> Self {
-        let both = policies.iter().zip(statuses);
-        Self(
-            both.map(|(policy, status)| Self::of(policy, status))
-                .collect(),
-        )
+impl States for Counted<'_> {
+    fn state(&mut self, place: usize) -> &mut State {
+        let quotas = self.counters.len();
+        let first = self.states.len() / 2 * (place / quotas);
+        &mut self.states[first + self.counters[place % quotas].0]
     }
 }

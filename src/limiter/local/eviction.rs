@@ -16,6 +16,19 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EntryIndex(pub(super) usize);
 
+impl EntryIndex {
+    /// Beyond all entries: the first of the states that have none.
+    pub(super) const FRESH: usize = 1 << (usize::BITS - 1);
+
+    pub(super) const fn of_fresh(at: usize) -> Self {
+        Self(Self::FRESH + at)
+    }
+
+    pub(super) const fn is_fresh(self) -> bool {
+        self.0 >= Self::FRESH
+    }
+}
+
 /// The entries of a bucket; a key has two buckets of its shard.
 const WAYS: usize = 4;
 
@@ -48,7 +61,7 @@ pub(super) fn find(tags: &[u64], key: KeyHash) -> Option<EntryIndex> {
 
 /// The entry of a shard with these tags to replace, and its weight: a free one of the emptier bucket, an unused one before
 /// one that has ended, as a clock that steps back would find that again; otherwise the one with the least weight. An entry
-/// without a weight is pinned. `None` if all are pinned.
+/// without a weight stays. `None` if all stay.
 pub(super) fn least_weighty(
     tags: &[u64],
     key: KeyHash,

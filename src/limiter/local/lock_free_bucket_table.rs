@@ -141,7 +141,14 @@ impl LockFree {
         let (answer, instant) = self.table.update(key, fresh, move |state| {
             let old = origin.nanos_of(state);
             let mut instant = State::Instant(old);
-            let mut tally = Tally::of_one(&meter, &mut instant, time, class);
+            let mut tally = Tally {
+                meters: std::slice::from_ref(&meter),
+                states: &mut instant,
+                first: 0,
+                time,
+                class,
+                held: &[],
+            };
             let answer = tally.decide(op, &mut [Verdict::FITS]);
             let new = *instant.as_instant();
             // A fresh key needs no entry.

@@ -3,7 +3,7 @@
 use std::{collections::TryReserveError, io::Write, mem};
 
 use crate::{
-    algorithm::{EvictionWeight, State},
+    algorithm::{EvictionWeight, State, States},
     clock::ClockReading,
     limiter::local::{
         eviction::{self, EntryIndex, candidates},
@@ -49,6 +49,20 @@ pub(super) struct Newcomer {
     pub(super) share: usize,
 }
 
+/// The states of a call: in their entries, or fresh ones without.
+pub(super) struct InShard<'a> {
+    pub(super) shard: &'a mut StoreShard,
+    pub(super) entries: &'a [EntryIndex],
+    pub(super) fresh: &'a mut [State],
+}
+
+impl States for InShard<'_> {
+    #[inline(always)]
+    fn state(&mut self, place: usize) -> &mut State {
+        self.shard.state(self.entries[place], self.fresh)
+    }
+}
+
 /// A state with its weight, for evictions by other limits.
 #[derive(Debug, Clone, Default)]
 struct Record {
@@ -75,81 +89,93 @@ impl StoreShard {
         eviction::find(&self.tags, key)
     }
 
-    /// Takes a state out for a call. The entry is pinned until the state is [put](Self::put) back.
-    #[inline]
-    pub(super) fn take(&mut self, entry: EntryIndex) -> State {
-        let record = &mut self.records[entry.0];
-        record.weight.pin();
-        mem::take(&mut record.state)
+    /// The state of an entry, to be changed in its place and [weighed](Self::weigh); one of these for a state without
+    /// an entry.
+    #[inline(always)]
+    pub(super) fn state<'s>(
+        &'s mut self,
+        entry: EntryIndex,
+        fresh: &'s mut [State],
+    ) -> &'s mut State {
+        match self.records.get_mut(entry.0) {
+            Some(record) => &mut record.state,
+            None => &mut fresh[entry.0 - EntryIndex::FRESH],
+        }
     }
 
-    /// Puts back a state, with its weight unless it has not changed.
-    #[inline]
+    /// Replaces the state of an entry, and its weight.
     pub(super) fn put(
         &mut self,
         entry: EntryIndex,
         limit: u32,
         state: State,
-        weight: Option<EvictionWeight>,
+        weight: EvictionWeight,
     ) {
-        let record = &mut self.records[entry.0];
-        record.state = state;
-        record.weight.unpin();
-        record.weight = weight.unwrap_or(record.weight);
+        self.records[entry.0] = Record { state, weight };
         self.own(entry, limit);
-    }
-
-    /// The state of an entry, to be changed in its place and [weighed](Self::weigh).
-    #[inline(always)]
-    pub(super) fn state(&mut self, entry: EntryIndex) -> &mut State {
-        &mut self.records[entry.0].state
     }
 
     /// Sets the weight of a state that was changed in its place. Returns the number of times that its log
     /// has memory for.
     #[inline]
-    pub(super) fn weigh(
-        &mut self,
-        entry: EntryIndex,
-        limit: u32,
-        weight: impl FnOnce(&State) -> EvictionWeight,
-    ) -> usize {
+    pub(super) fn weigh(&mut self, entry: EntryIndex, limit: u32, weight: EvictionWeight) -> usize {
         let record = &mut self.records[entry.0];
-        record.weight = weight(&record.state);
+        record.weight = weight;
         let times = record.state.times_held();
         self.own(entry, limit);
         times
     }
 
-    /// An entry for a new key, to be [put](Self::put) into: a free one of the emptier bucket, otherwise
-    /// an [evicted](Self::displaced) one, never a pinned one. Also returns the weight of the evicted
-    /// state, and the number of times that its log had memory for.
+    /// Puts the state of a new key into an entry: a free one of the emptier bucket, otherwise an
+    /// [evicted](Self::displaced) one, never one whose tag the call `owns`. Returns the weight of the evicted state, and
+    /// the number of times that its log had memory for.
     pub(super) fn insert(
         &mut self,
         key: KeyHash,
         of: Newcomer,
+        (state, weight): (State, EvictionWeight),
         now: u64,
-    ) -> Option<(EntryIndex, [u64; 3], usize)> {
-        let (mut entry, mut forgotten) =
-            eviction::least_weighty(&self.tags, key, |entry| self.weight(entry, now))?;
-        if forgotten != EvictionWeight::FRESH {
-            (forgotten, entry) = self.displaced(key, of, now)?;
-        }
+        owns: impl Fn(u64) -> bool,
+    ) -> Option<([u64; 3], usize)> {
+        let (forgotten, entry) = self.room_for(key, of, now, owns)?;
         self.tags[entry.0] = key.tag;
-        self.own(entry, of.limit);
-        let times = self.take(entry).times_held();
-        Some((entry, forgotten, times))
+        let times = self.records[entry.0].state.times_held();
+        self.put(entry, of.limit, state, weight);
+        Some((forgotten, times))
+    }
+
+    /// The entry for a new key, and the weight of the state that is evicted for it.
+    fn room_for(
+        &self,
+        key: KeyHash,
+        of: Newcomer,
+        now: u64,
+        owns: impl Fn(u64) -> bool,
+    ) -> Option<([u64; 3], EntryIndex)> {
+        let weigh = |entry: EntryIndex| {
+            (!owns(self.tags[entry.0])).then(|| self.records[entry.0].weight.at(now))
+        };
+        let (entry, least) = eviction::least_weighty(&self.tags, key, weigh)?;
+        if least == EvictionWeight::FRESH {
+            return Some((least, entry));
+        }
+        self.displaced(key, of, weigh)
     }
 
     /// The entry to evict if none is free. For a limit above its share it is an own one, otherwise one
     /// of another limit above its share; without either, the key is dropped. For a limit within its
     /// share it is one of a limit above its share, otherwise the one with the least weight. So a flood
     /// of one limit's keys does not reset another limit's.
-    fn displaced(&self, key: KeyHash, of: Newcomer, now: u64) -> Option<([u64; 3], EntryIndex)> {
+    fn displaced(
+        &self,
+        key: KeyHash,
+        of: Newcomer,
+        weigh: impl Fn(EntryIndex) -> Option<[u64; 3]>,
+    ) -> Option<([u64; 3], EntryIndex)> {
         let all = candidates(key, self.tags.len()).into_iter().flatten();
         let all = all
             .map(EntryIndex)
-            .filter_map(|entry| Some((self.weight(entry, now)?, entry)));
+            .filter_map(|entry| Some((weigh(entry)?, entry)));
         let owner = |(_, entry): &([u64; 3], EntryIndex)| self.owner(*entry, of.limit);
         let own = || all.clone().filter(|here| owner(here) == of.limit).min();
         let above = || {
@@ -173,12 +199,6 @@ impl StoreShard {
             .get(limit as usize)
             .copied()
             .map_or(0, usize::from)
-    }
-
-    /// The weight of the entry; `None` if it is pinned.
-    fn weight(&self, entry: EntryIndex, now: u64) -> Option<[u64; 3]> {
-        let weight = self.records[entry.0].weight;
-        (!weight.is_pinned()).then(|| weight.at(now))
     }
 
     /// The number of the limit that the entry is used for; the `only` one in a table of one limit.
@@ -266,24 +286,14 @@ impl StoreShard {
         } = entry;
         let of = Newcomer { limit, share };
         let key = KeyHash::of_tag(tag);
-        let free = |entry| {
-            self.weight(entry, now)
-                .filter(|weight| *weight == EvictionWeight::FRESH)
-        };
-        let (forgotten, entry) = match self.find(key) {
-            Some(entry) => (EvictionWeight::FRESH, entry),
-            None => match eviction::least_weighty(&self.tags, key, free) {
-                Some((entry, _)) => (EvictionWeight::FRESH, entry),
-                None => match self.displaced(key, of, now) {
-                    Some((least, entry)) if least <= weight.at(now) => (least, entry),
-                    _ => return (weight.at(now), 0),
-                },
-            },
+        let known = self.find(key).map(|entry| (EvictionWeight::FRESH, entry));
+        let (forgotten, entry) = match known.or_else(|| self.room_for(key, of, now, |_| false)) {
+            Some(found) if found.0 <= weight.at(now) => found,
+            _ => return (weight.at(now), 0),
         };
         self.tags[entry.0] = tag;
         let times = self.records[entry.0].state.times_held();
-        self.records[entry.0] = Record { state, weight };
-        self.own(entry, of.limit);
+        self.put(entry, of.limit, state, weight);
         (forgotten, times)
     }
 

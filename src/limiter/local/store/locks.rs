@@ -37,9 +37,24 @@ impl<'a, T> Locked<'a, T> {
         }
         Self { guards }
     }
+}
 
+/// The shards of a call, which are locked: several, or the only one.
+pub(super) trait Shards<T> {
     /// The shard with this index, which must be locked.
-    pub(super) fn get(&mut self, place: ShardIndex) -> &mut T {
+    fn get(&mut self, place: ShardIndex) -> &mut T;
+}
+
+impl<T> Shards<T> for MutexGuard<'_, T> {
+    #[inline(always)]
+    fn get(&mut self, _: ShardIndex) -> &mut T {
+        self
+    }
+}
+
+impl<T> Shards<T> for Locked<'_, T> {
+    #[inline(always)]
+    fn get(&mut self, place: ShardIndex) -> &mut T {
         let mut guards = self.guards.as_mut_slice().iter_mut().flatten();
         let guard = guards.find(|(known, _)| *known == place);
         &mut guard.expect("it was locked").1

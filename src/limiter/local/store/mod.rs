@@ -1,8 +1,8 @@
 //! `LocalStore`: one table for many limits.
 
+mod call;
 mod entries;
 mod locks;
-mod member_op;
 mod store_table;
 mod stored_limit;
 
@@ -14,7 +14,7 @@ use std::{
 };
 
 pub(super) use self::{
-    member_op::StoreCall,
+    call::StoreCall,
     store_table::StoreTable,
     stored_limit::{ONLY_LIMIT, StoredCounters, StoredLimit},
 };

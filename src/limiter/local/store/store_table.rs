@@ -10,15 +10,15 @@ use std::{
 };
 
 use super::{
+    call::{Changes, Keys, PreparedCall, StoreCall, charge_all},
     entries::{ShardRoom, StoreShard},
-    locks::{Locked, Mutex, MutexGuard, ShardIndex, lock},
-    member_op::{Displaced, MemberOp, PreparedCall, StoreCall},
+    locks::{Locked, Mutex, Shards, lock},
     stored_limit::{StoredCounters, StoredLimit, shard_of_tag},
 };
 use crate::{
-    algorithm::{EvictionWeight, Most, Verdict},
+    algorithm::{EvictionWeight, Most},
     clock::{ClockReading, SharedClock},
-    decision::{Decision, MergedDecisions, Op},
+    decision::{Decision, MergedDecisions},
     error::{ConfigError, LimiterError},
     limiter::{
         block::Block,
@@ -143,50 +143,21 @@ impl StoreTable {
 
     /// Applies an operation of one limit.
     pub(crate) fn decide(&self, call: StoreCall<'_>) -> Result<Decision, LimiterError> {
-        let call = self.prepare(call)?;
+        let calls = [Some(self.prepare(call)?)];
+        let [Some(call)] = &calls else {
+            unreachable!("it was just made");
+        };
         let mut shard = lock(&self.shards[call.shard.0]);
         // Read under the lock, so that a state later than now means that the clock stepped back.
         let time = self.clock.read().for_timer(call.call.late);
-        let now = time.as_nanos();
-        let checks_block = self.checks_block(call.call.op, now);
-        let Some((entry, charge)) = call.in_place(&shard, checks_block, time) else {
-            return Ok(self.decide_taken(&call, shard, checks_block, time));
+        let may_block = self.may_block(time.as_nanos());
+        let mut changes = Changes::default();
+        let Some(decision) = call.charge(&mut shard, may_block, time, &mut changes) else {
+            return Ok(self.decide_all(&calls, shard, time));
         };
-        let state = shard.state(entry);
-        let before = state.times_held();
-        let decision = charge.decide(state);
-        let after = call.weigh(&mut shard, 0, entry, time);
         drop(shard);
-        self.settle_up(&Displaced::default(), (before, after), time, |tag| {
-            call.owns(tag)
-        });
+        self.settle_up(&changes, time, |tag| call.owns(tag));
         Ok(decision)
-    }
-
-    /// Applies an operation of one limit to several states, or to states that are taken out of their shard.
-    #[inline(never)]
-    fn decide_taken(
-        &self,
-        call: &PreparedCall<'_>,
-        mut shard: MutexGuard<'_, StoreShard>,
-        checks_block: bool,
-        time: ClockReading,
-    ) -> Decision {
-        if let Some((decision, times)) = call.charge_several(&mut shard, checks_block, time) {
-            drop(shard);
-            self.settle_up(&Displaced::default(), times, time, |tag| call.owns(tag));
-            return decision;
-        }
-        let mut part = MemberOp::new(call);
-        part.take(&mut shard, checks_block);
-        let decision = part.decide(time);
-        let mut displaced = Displaced::default();
-        part.make_room(&mut shard, self.room(), time, &mut displaced);
-        self.note_block(&part);
-        let (before, after) = part.put(&mut shard, time);
-        drop(shard);
-        self.settle_up(&displaced, (before, after), time, |tag| call.owns(tag));
-        decision
     }
 
     /// Applies operations of several limits in one step, each limit with one key. Operations that take
@@ -208,131 +179,85 @@ impl StoreTable {
             Ok::<_, LimiterError>(())
         })?;
         let table = table.ok_or_else(|| LimiterError::unsupported("no limiter in a store"))?;
-        Ok(table.decide_prepared(prepared.as_slice(), places.as_mut_slice()))
-    }
-
-    /// Applies the operations of several limits, each on a key of the shard at its place.
-    fn decide_prepared(
-        &self,
-        calls: &[Option<PreparedCall<'_>>],
-        places: &mut [ShardIndex],
-    ) -> Decision {
-        let mut shards = Locked::all(&self.shards, places);
+        let shards = Locked::all(&table.shards, places.as_mut_slice());
+        let calls = prepared.as_slice();
         let late = calls.iter().flatten().map(|call| call.call.late).min();
-        let time = self.clock.read().for_timer(late.unwrap_or_default());
-        let in_place = self.decide_in_place(calls, &mut shards, time);
-        let Some((decision, times)) = in_place else {
-            return self.decide_all_taken(calls, shards, time);
-        };
-        drop(shards);
-        self.settle_up(&Displaced::default(), times, time, |tag| {
-            calls.iter().flatten().any(|call| call.owns(tag))
-        });
-        decision
+        let time = table.clock.read().for_timer(late.unwrap_or_default());
+        Ok(table.decide_all(calls, shards, time))
     }
 
-    /// Takes the units of several limits, each from the state of its entry. Returns the number of times
-    /// that the logs had memory for before, and have memory for now. `None` if one of the states has no
-    /// entry, or a limit has several quotas or blocks.
-    #[inline]
-    fn decide_in_place(
-        &self,
-        calls: &[Option<PreparedCall<'_>>],
-        shards: &mut Locked<'_, StoreShard>,
-        time: ClockReading,
-    ) -> Option<(Decision, (usize, usize))> {
-        let now = time.as_nanos();
-        if calls.len() < 2 {
-            return None;
-        }
-        let mut found = SmallList::<_, FEW_LIMITS>::with_room(calls.len());
-        for call in calls.iter().flatten() {
-            let checks_block = self.checks_block(call.call.op, now);
-            let (entry, charge) = call.in_place(shards.get(call.shard), checks_block, time)?;
-            found.push(Some((call, entry, charge, Verdict::FITS)));
-        }
-        let found = found.as_mut_slice();
-        // After all entries are found: a judgement may shrink a log.
-        let (mut takes, mut before, mut after) = (true, 0, 0);
-        for (call, entry, charge, verdict) in found.iter_mut().flatten() {
-            let state = shards.get(call.shard).state(*entry);
-            before += state.times_held();
-            *verdict = charge.judge(state);
-            takes &= verdict.fits();
-        }
-        let mut merged = MergedDecisions::with_room(calls.len());
-        for (call, entry, charge, verdict) in found.iter().flatten() {
-            let shard = shards.get(call.shard);
-            let limit = self.identity_of(call.call.limit);
-            charge.conclude(shard.state(*entry), *verdict, takes, limit, &mut merged);
-            after += call.weigh(shard, 0, *entry, time);
-        }
-        Some((merged.finish(), (before, after)))
-    }
-
-    /// Applies the operations of several limits to states that are taken out of their shards.
+    /// Applies the operations of calls, whose shards are locked.
     #[inline(never)]
-    fn decide_all_taken(
+    fn decide_all(
         &self,
         calls: &[Option<PreparedCall<'_>>],
-        mut shards: Locked<'_, StoreShard>,
+        mut shards: impl Shards<StoreShard>,
         time: ClockReading,
     ) -> Decision {
-        let now = time.as_nanos();
-        let mut parts = SmallList::<_, FEW_LIMITS>::with_room(calls.len());
-        for call in calls.iter().flatten() {
-            let mut part = MemberOp::new(call);
-            let checks_block = self.checks_block(call.call.op, now);
-            part.take(shards.get(part.shard), checks_block);
-            parts.push(Some(part));
-        }
-        let parts = parts.as_mut_slice();
-        let decision = self.decide_together(parts, time);
-        let mut displaced = Displaced::default();
-        for part in parts.iter_mut().flatten() {
-            let shard = shards.get(part.shard);
-            part.make_room(shard, self.room(), time, &mut displaced);
-            self.note_block(part);
-        }
-        let mut times = (0, 0);
-        for part in parts.iter_mut().flatten() {
-            let (before, after) = part.put(shards.get(part.shard), time);
-            times = (times.0 + before, times.1 + after);
-        }
+        let may_block = self.may_block(time.as_nanos());
+        let identity = |limit: &StoredLimit| self.identity_of(limit);
+        let (mut changes, locked) = (Changes::default(), &mut shards);
+        let decision = charge_all(calls, locked, may_block, time, identity, &mut changes)
+            .unwrap_or_else(|| self.run(calls, &mut shards, time, &mut changes));
         drop(shards);
-        self.settle_up(&displaced, times, time, |tag| {
+        self.settle_up(&changes, time, |tag| {
             calls.iter().flatten().any(|call| call.owns(tag))
         });
         decision
     }
 
-    /// Applies the operations of all members. Their shards are locked.
-    fn decide_together(&self, parts: &mut [Option<MemberOp<'_>>], time: ClockReading) -> Decision {
-        if let [Some(part)] = parts {
-            return part.decide(time);
+    /// Applies the operations of calls, whose shards are locked: all entries are found first, then the operations that
+    /// take units are judged, and then all are concluded.
+    #[inline(never)]
+    fn run(
+        &self,
+        calls: &[Option<PreparedCall<'_>>],
+        shards: &mut dyn Shards<StoreShard>,
+        time: ClockReading,
+        changes: &mut Changes,
+    ) -> Decision {
+        let may_block = self.may_block(time.as_nanos());
+        let mut keys = Keys::of(calls);
+        for (at, call) in calls.iter().flatten().enumerate() {
+            keys.find(at, call, shards.get(call.shard), may_block, changes);
         }
-        let room = parts.iter_mut().flatten().filter_map(|part| {
-            let Op::AcquireUpTo(most) = part.call.op else {
-                return None;
-            };
-            Some((*most).min(part.available(time).max(1)))
+        let most = calls.iter().flatten().enumerate().filter_map(|(at, call)| {
+            let (apply, mut key) = keys.of_call(at, call, shards.get(call.shard), time);
+            apply.room(&mut key)
         });
-        let room = room.min().unwrap_or(0);
+        let room = most.min().unwrap_or(0);
         let mut takes = true;
-        for part in parts.iter_mut().flatten() {
-            let fits = match part.call.op {
-                Op::Acquire(cost) | Op::Reserve(cost) => part.judge(*cost, time),
-                Op::AcquireUpTo(_) => part.judge(room, time),
-                _ => true,
-            };
-            takes &= fits;
+        for (at, call) in calls.iter().flatten().enumerate() {
+            let (apply, mut key) = keys.of_call(at, call, shards.get(call.shard), time);
+            if let Some(cost) = apply.cost(room) {
+                takes &= apply.judge(&mut key, cost);
+            }
         }
-        let mut merged = MergedDecisions::with_room(parts.len());
-        for part in parts.iter_mut().flatten() {
-            let limit = self.identity_of(part.call.limit);
-            part.conclude(takes, time, limit, &mut merged);
+        let owns = |tag| calls.iter().flatten().any(|call| call.owns(tag));
+        let into = (self.room(), time);
+        let decision = if let [Some(call)] = calls {
+            let (apply, mut key) = keys.of_call(0, call, shards.get(call.shard), time);
+            let outcome = apply.conclude(&mut key, apply.cost(room), takes);
+            let decision = apply.decision(&outcome, &mut key);
+            call.leave(key.states, *key.block, into, owns, changes);
+            decision
+        } else {
+            let mut merged = MergedDecisions::with_room(calls.len());
+            for (at, call) in calls.iter().flatten().enumerate() {
+                let limit = self.identity_of(call.call.limit);
+                let (apply, mut key) = keys.of_call(at, call, shards.get(call.shard), time);
+                let outcome = apply.conclude(&mut key, apply.cost(room), takes);
+                apply.add_to(&mut merged, limit, &outcome, &mut key);
+                call.leave(key.states, *key.block, into, owns, changes);
+            }
+            merged.finish()
+        };
+        if changes.blocked_until > 0 {
+            // Under the locks, so that the next call on the key sees it.
+            let until = changes.blocked_until;
+            self.blocked_until.fetch_max(until, Ordering::Relaxed);
         }
-        merged.finish()
+        decision
     }
 
     #[inline]
@@ -354,32 +279,14 @@ impl StoreTable {
         }
     }
 
-    fn checks_block(&self, op: &Op, now: u64) -> bool {
-        matches!(op, Op::Block(_) | Op::Reset) || self.may_block(now)
-    }
-
-    /// Raises the instant at which the last block ends. Called under the lock of the key's shard, so that
-    /// the next call on the key sees it.
-    fn note_block(&self, part: &MemberOp<'_>) {
-        let until = part.blocked_until();
-        if until > 0 {
-            self.blocked_until.fetch_max(until, Ordering::Relaxed);
-        }
-    }
-
     /// Counts the evictions of a call, and makes room for its logs.
     #[inline]
-    fn settle_up(
-        &self,
-        displaced: &Displaced,
-        (before, after): (usize, usize),
-        time: ClockReading,
-        is_current: impl Fn(u64) -> bool,
-    ) {
-        if displaced.live > 0 {
-            self.evictions.fetch_add(displaced.live, Ordering::Relaxed);
+    fn settle_up(&self, changes: &Changes, time: ClockReading, is_current: impl Fn(u64) -> bool) {
+        if changes.evicted > 0 {
+            self.evictions.fetch_add(changes.evicted, Ordering::Relaxed);
         }
-        let grew = self.logs.count(before + displaced.times, after);
+        let (before, after) = changes.times;
+        let grew = self.logs.count(before, after);
         if grew && self.logs.is_tight() {
             self.logs.relieve(self.shards.len(), |place, must| {
                 let mut shard = lock(&self.shards[place]);
@@ -487,12 +394,12 @@ impl StoreTable {
         let Some(entry) = shard.find(counted.block_of(key)) else {
             return 0;
         };
-        let mut block = Block::from_state(shard.state(entry));
+        let mut block = Block::from_state(shard.state(entry, &mut []));
         let left = block.left(now, counted.limits.block_for);
         // The clock may have stepped back, and the block stays as short as it is reported.
         let (state, until) = block.to_state();
         let weight = EvictionWeight::of_block(until);
-        shard.put(entry, limit.number, state, Some(weight));
+        shard.put(entry, limit.number, state, weight);
         left
     }
 

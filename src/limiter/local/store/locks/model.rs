@@ -2,7 +2,7 @@
 
 use loom::{sync::Arc, thread};
 
-use super::{Locked, Mutex, ShardIndex, lock};
+use super::{Locked, Mutex, ShardIndex, Shards, lock};
 
 /// Charges one unit to each of two counters that hold one, both or none.
 fn charge_both(counters: &[Mutex<u32>], places: [usize; 2]) -> bool {
