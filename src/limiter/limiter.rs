@@ -11,11 +11,11 @@ use std::{
     time::Duration,
 };
 
-use super::{Call, Tier, charged::Charged, packed_call};
+use super::{call::Call, charged::Charged, packed_call, tier::Tier};
 use crate::{
     decision::{Decision, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
-    key::Key,
+    key::value::Key,
     quota::{OwnedQuota, Priority, Quota},
 };
 

@@ -3,7 +3,7 @@
 use siphasher::sip::SipHasher13;
 
 use super::{
-    Tier,
+    tier::Tier,
     tier_quotas::{TierPlace, TierQuotas},
 };
 use crate::quota::{DayLimits, Quota};

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use super::RequestQuota;
+use super::per_request_quota::RequestQuota;
 use crate::{decision::Op, error::LimiterError, quota::Priority};
 
 /// A tier: the set of a limiter's quotas that measures a request, such as a customer's plan.

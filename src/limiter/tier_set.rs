@@ -4,9 +4,10 @@ use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 pub(crate) use super::tier_quotas::TierIndex;
 use super::{
-    Facts, Tier,
+    limiter::Facts,
     on_change::{OnChange, counter_mark},
     per_request_quota::{LoggedQuotas, OwnQuota, several_quotas},
+    tier::Tier,
     tier_quotas::{AllQuotas, Counter, TierPlace, TierQuotas},
 };
 #[cfg(feature = "shared")]

@@ -1,6 +1,6 @@
 //! Keyed hashes of keys, which clients cannot predict.
 
-use crate::{hash_seed::keyed_hash, key::Key};
+use crate::{hash_seed::keyed_hash, key::value::Key};
 
 /// The hash of a key: its tag in a table, and the bits that choose its buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
