@@ -2,7 +2,10 @@
 
 use std::{slice, sync::Arc, time::Duration};
 
-use super::wire::plan::{QuotaPlan, ReplyPlan};
+use super::{
+    mode::LeaseNumber,
+    wire::plan::{QuotaPlan, ReplyPlan},
+};
 use crate::{
     algorithm::{State, Verdict, View},
     clock::Timestamp,
@@ -41,6 +44,26 @@ pub(super) struct Question {
     pub(super) own: i64,
     pub(super) cost: u64,
     pub(super) class: Priority,
+}
+
+/// A charge of a lease by one bucket: all that its decision follows from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Charged {
+    /// The instant at which the bucket is full.
+    full_at: u64,
+    at: Timestamp,
+    lease: LeaseNumber,
+}
+
+impl Charged {
+    /// The decision about `charged` units by the one quota of the default tier.
+    #[inline(always)]
+    pub(super) fn decision(self, charged: u64, (policy, quota): (&Policy, &QuotaPlan)) -> Decision {
+        let state = State::Instant(self.full_at);
+        let status = quota.meter.status(&state, self.at.as_nanos(), View::WHOLE);
+        let quotas = QuotaStatuses::of_one(policy, status);
+        Decision::new(Outcome::Allowed, charged, self.at, quotas).by_lease(charged, self.lease)
+    }
 }
 
 impl Known {
@@ -93,12 +116,31 @@ impl Known {
         } else {
             Outcome::Denied
         };
-        let decision = Decision::new(outcome, 0, at, statuses);
-        let mut decision = decision.in_tier(self.plan.index);
+        let mut decision = Decision::new(outcome, 0, at, statuses).in_tier(self.plan.index);
         if !question.class.is_critical() {
             decision.set_class(question.class, false);
         }
         (all, decision)
+    }
+
+    /// The only quota after `passed` with `own` more units in use, if it is a bucket.
+    #[inline]
+    pub(super) fn bucket_later(
+        &self,
+        own: i64,
+        passed: u64,
+        lease: LeaseNumber,
+    ) -> Option<Charged> {
+        let (KnownQuotas::One(KnownQuota::State(state)), [quota]) =
+            (&self.quotas, &*self.plan.measures)
+        else {
+            return None;
+        };
+        let at = self.time(passed);
+        let State::Instant(full_at) = quota.meter.moved(state, at.as_nanos(), own) else {
+            return None;
+        };
+        Some(Charged { full_at, at, lease })
     }
 
     #[inline(never)]

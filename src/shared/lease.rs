@@ -28,11 +28,12 @@ use self::state::LEAST_DEMAND;
 pub(super) use self::state::LeaseState;
 use crate::{
     decision::{Decision, Op},
+    limiter::tier_set::Chosen,
     lock::unpoisoned,
     shared::{
         deny_cache::SentCall,
         hashed_key_names::{KeyPlace, MeasuredSubject},
-        known::Known,
+        known::{Charged, Known},
         ledger::{
             AttachedMessage, EntryState, LeaseEntries, Ledger, LedgerEntry, NodeTime, each_bucket,
         },
@@ -46,16 +47,21 @@ use crate::{
 };
 
 impl<P> Ledger<P> {
-    /// Takes units of a lease that has many. It decides most requests, so nothing else is done for it.
-    pub(in crate::shared) fn spend_of_many(
+    /// Charges a lease of the default tier that has many units: all that is done for most requests, which one bucket
+    /// decides.
+    #[inline(never)]
+    pub(in crate::shared) fn charge(
         &self,
-        (subject, op): (MeasuredSubject, &Op),
+        (tag, generation): (u64, u64),
+        cost: u64,
         now: Instant,
-    ) -> Option<Decision> {
-        let ModeTerms::Leased { length, .. } = self.terms.mode else {
-            return None;
+    ) -> Option<Charged> {
+        let subject = MeasuredSubject {
+            tag,
+            chosen: Chosen::Tier(0),
+            generation,
         };
-        let (Op::Acquire(cost @ 1..) | Op::Reserve(cost @ 1..)) = op else {
+        let ModeTerms::Leased { length, .. } = self.terms.mode else {
             return None;
         };
         let now = self.clock.time(now);
@@ -64,13 +70,10 @@ impl<P> Ledger<P> {
         let EntryState::Lease(lease) = &mut entry.state else {
             return None;
         };
-        if !lease.has_many(*cost) {
-            return None;
-        }
-        let decision = lease.spend(*cost, subject.chosen.class(), now)?;
-        entry.demand.add(*cost, now, length);
+        let charged = lease.charge(cost, now)?;
+        entry.demand.add(cost, now, length);
         entries.local += 1;
-        Some(decision)
+        Some(charged)
     }
 
     /// Decides from the units of the lease, a cached denial, or a pause.

@@ -31,7 +31,8 @@ use crate::{
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
-        BoxedFuture, Call, ChangingLimits, Charge, ErasedMember, Facts, InForce, Limiter, Pending,
+        BoxedFuture, Call, ChangingLimits, Charge, ErasedMember, Facts, InForce, Limiter, OpRef,
+        Pending,
         inherent_methods_macro::handle_methods,
         tier_set::{Chosen, TierSet},
     },
@@ -108,6 +109,9 @@ pub(super) struct Parts {
     pub(super) seed: Option<u64>,
     pub(super) leases: Option<LedgerTerms>,
 }
+
+/// The ledger, the tag of a key in it, and now.
+type Here<'l> = (&'l Ledger<CurrentPlan>, u64, Instant);
 
 struct Inner<C: Client> {
     client: Arc<C>,
@@ -251,15 +255,36 @@ impl<S: StoreBackend> SharedLimiter<S> {
     ///
     /// The operation has been sent to the server, which still does it.
     pub fn call_within(&self, within: Duration, call: &Call<'_>) -> Pending<RedisFuture> {
-        let one = call.one();
-        one.and_then(|charge| self.submit(within, *charge))
+        let charge = match call.one() {
+            Ok(charge) => *charge,
+            Err(error) => return Pending::Ready(Err(error)),
+        };
+        let inner = &*self.0;
+        let ledger = inner.ledger.as_deref();
+        let here = ledger.map(|ledger| (ledger, ledger.tag(charge.key), Instant::now()));
+        if let Some((ledger, tag, now)) = here
+            && let OpRef::Acquire(cost @ 1..) | OpRef::Reserve(cost @ 1..) = charge.op
+            && charge.tier.is_default()
+            && charge.class.is_critical()
+        {
+            let current = inner.current.read();
+            if let Some(quota) = current.plan.only_quota()
+                && let Some(charged) = ledger.charge((tag, current.generation), cost, now)
+            {
+                return Pending::Ready(Ok(charged.decision(cost, quota)));
+            }
+        }
+        self.submit(within, charge, here)
             .unwrap_or_else(|error| Pending::Ready(Err(error)))
     }
 
+    /// [`apply_within`](Self::apply_within) for all but the usual request with a lease, which does not pay for the registers.
+    #[inline(never)]
     fn submit(
         &self,
         within: Duration,
         mut charge: Charge<'_>,
+        here: Option<Here<'_>>,
     ) -> Result<Pending<RedisFuture>, LimiterError> {
         if charge.op.receipt().is_some() {
             charge.op = self.by_own_receipt(charge.op)?;
@@ -286,10 +311,12 @@ impl<S: StoreBackend> SharedLimiter<S> {
         {
             return decision.map(|decision| Pending::Ready(Ok(decision)));
         }
-        let tag = inner.ledger.as_ref().map(|ledger| ledger.tag(charge.key));
-        if let Some(decision) = self.decide_here(tag, (current, chosen), charge.key, &op) {
+        if let Some(here) = here
+            && let Some(decision) = self.decide_here(here, (current, chosen), charge.key, &op)
+        {
             return Ok(Pending::Ready(Ok(decision)));
         }
+        let tag = here.map(|(_, tag, _)| tag);
         Ok(self.submit_to_store(within, (&charge, op), (current, chosen), tag))
     }
 }
@@ -303,21 +330,16 @@ impl<S: StoreBackend> SharedLimiter<S> {
     /// Decides without a call, if the ledger can.
     fn decide_here(
         &self,
-        tag: Option<u64>,
+        (ledger, tag, now): Here<'_>,
         (current, chosen): (&Arc<CurrentPlan>, Chosen),
         key: &Key,
         op: &Op,
     ) -> Option<Decision> {
-        let ledger = self.0.ledger.as_ref()?;
         let measured = MeasuredSubject {
-            tag: tag?,
+            tag,
             chosen,
             generation: current.generation,
         };
-        let now = Instant::now();
-        if let Some(decision) = ledger.spend_of_many((measured, op), now) {
-            return Some(decision);
-        }
         let place = || Inner::<S::Client>::place(current, key);
         let fresh = |time| current.fresh(chosen, time);
         let answer = ledger.decide(measured, op, now, (place, fresh));

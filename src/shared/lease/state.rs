@@ -9,7 +9,7 @@ use crate::{
     quota::Priority,
     shared::{
         hashed_key_names::KeyPlace,
-        known::{Known, Question},
+        known::{Charged, Known, Question},
         ledger::NodeTime,
         mode::{LeaseNumber, ModeStats},
         wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus},
@@ -108,9 +108,19 @@ impl<P> LeaseState<P> {
         Some(self.status(last, (cost, class), now))
     }
 
-    /// Whether more than few units are left after this cost.
-    pub(super) fn has_many(&self, cost: u64) -> bool {
-        cost.saturating_add(self.low.into()) < self.left.into()
+    /// Spends units by one bucket, if more than few are left.
+    #[inline]
+    pub(super) fn charge(&mut self, cost: u64, now: NodeTime) -> Option<Charged> {
+        let (last, at) = self.last.as_ref()?;
+        if cost.saturating_add(self.low.into()) >= self.left.into() || !self.is_live(now) {
+            return None;
+        }
+        let left = self.left - cost as u32;
+        let own = i64::from(self.free) - i64::from(left);
+        let charged = last.bucket_later(own, now.nanos_since(*at), self.number)?;
+        self.left = left;
+        self.spent += cost as u32;
+        Some(charged)
     }
 
     /// The status of the quotas, if the lease has so many units.

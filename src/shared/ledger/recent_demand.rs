@@ -20,6 +20,7 @@ impl RecentDemand {
         }
     }
 
+    #[inline]
     pub(in crate::shared) fn add(&mut self, cost: u64, now: NodeTime, length: Duration) {
         // Operations within this time count as if they had come at its beginning: most requests of a
         // busy subject need no exponential.

@@ -71,6 +71,7 @@ impl<P> Default for LeaseBucket<P> {
 }
 
 impl<P> LeaseEntries<P> {
+    #[inline]
     pub(in crate::shared) fn find(
         &mut self,
         subject: MeasuredSubject,

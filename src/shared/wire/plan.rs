@@ -188,6 +188,18 @@ impl Plan {
         quotas.map_or(0, |quotas| quotas.most_units(chosen.class()))
     }
 
+    /// The policy and the numbers of the default tier's quota, if it has one alone.
+    #[inline]
+    pub(in crate::shared) fn only_quota(&self) -> Option<(&Policy, &QuotaPlan)> {
+        let ReplyPlan {
+            policies, measures, ..
+        } = &*self.tiers.first()?.reply;
+        match (&**policies, &**measures) {
+            ([policy], [quota]) => Some((policy, quota)),
+            _ => None,
+        }
+    }
+
     pub(in crate::shared) fn tier_count(&self) -> TierIndex {
         self.tiers.len() as TierIndex
     }
