@@ -2,7 +2,8 @@
 //!
 //! In: a request. Out: the response of the inner service, or a rejection.
 //!
-//! 1. [`Gate::call`] takes the request apart, and an [`Admits`] decides. Its answer is a [`RequestOutcome`].
+//! 1. [`Gate::call`] asks an [`Admits`] what is [`Begun`] by the request's extensions alone. Otherwise it takes the request
+//!    apart, and the answer is a [`RequestOutcome`].
 //! 2. A request that passes goes to the instance of the inner service that was polled ready. A request whose decision takes
 //!    time takes that instance along. A rejection drops it, since the instance may hold what it got for a call.
 //! 3. The response of a request that passed stays where the inner future puts it, unless something follows its body.
@@ -22,8 +23,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{Request, Response, request::Parts};
+use http::{Extensions, Request, Response, request::Parts};
 use tower_service::Service;
+
+use crate::{decision::Decision, key::Key};
 
 /// The outcome of a layer's decision about a request, for every service and for callers that find
 /// the key themselves.
@@ -40,6 +43,16 @@ pub enum RequestOutcome<P, B, D> {
 /// response is long, and each conversion would move it.
 pub(crate) type FinalOutcome<P, B> = RequestOutcome<P, B, Infallible>;
 
+/// What is known of a request before it is taken apart.
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub enum Begun<W> {
+    /// It passes.
+    Pass(W),
+    /// This key is denied.
+    Denied(Key, Decision),
+    Nothing,
+}
+
 /// What decides about requests, without a body.
 pub trait Admit {
     /// What is left to do when the response comes; by default nothing.
@@ -55,7 +68,25 @@ pub trait Admits<B>: Admit {
     /// `B` itself, or what follows it.
     type Body;
 
+    /// Decides about a request by its extensions, if these are enough.
+    #[inline(always)]
+    fn begin(&self, extensions: &Extensions) -> Begun<Self::Work> {
+        let _ = extensions;
+        Begun::Nothing
+    }
+
     fn decide(&self, parts: &mut Parts) -> RequestOutcome<Self::Work, B, Self::Deferred>;
+
+    /// Decides about a request that was denied before it was taken apart.
+    fn decide_denied(
+        &self,
+        key: &Key,
+        decision: Decision,
+        parts: &mut Parts,
+    ) -> RequestOutcome<Self::Work, B, Self::Deferred> {
+        let _ = (key, decision);
+        self.decide(parts)
+    }
 
     fn poll_decision(
         deferred: &mut Self::Deferred,
@@ -119,7 +150,37 @@ where
     #[inline(never)]
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let admit = &self.admit;
-        GateFuture::new(&mut self.inner, request, |parts| admit.decide(parts))
+        match admit.begin(request.extensions()) {
+            Begun::Pass(work) => GateFuture {
+                state: State::Running {
+                    response: self.inner.call(request),
+                },
+                work,
+            },
+            Begun::Denied(key, decision) => self.denied(request, &key, decision),
+            Begun::Nothing => {
+                GateFuture::new(&mut self.inner, request, |parts| admit.decide(parts))
+            }
+        }
+    }
+}
+
+impl<S, A> Gate<S, A> {
+    #[inline(never)]
+    fn denied<B, ResBody>(
+        &mut self,
+        request: Request<B>,
+        key: &Key,
+        decision: Decision,
+    ) -> GateFuture<S, B, A>
+    where
+        S: Service<Request<B>, Response = Response<ResBody>> + Clone,
+        A: Admits<ResBody>,
+    {
+        let admit = &self.admit;
+        GateFuture::new(&mut self.inner, request, |parts| {
+            admit.decide_denied(key, decision, parts)
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use http::request::Parts;
+use http::{Extensions, request::Parts};
 
 use super::{
     key_extraction_rules::{KeyRules, Uncounted},
@@ -69,6 +69,12 @@ impl<R> KeyStage<R> {
     #[inline]
     pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         self.key_rules.extract(parts)
+    }
+
+    /// The same by the request's extensions, if these are enough.
+    #[inline]
+    pub(crate) fn extract_early(&self, extensions: &Extensions) -> Option<Key> {
+        self.key_rules.extract_early(extensions)
     }
 
     /// The key of a request whose extractor fails.

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use http::request::Parts;
+use http::{Extensions, request::Parts};
 
 use crate::{
     error::{KeyError, KeyErrorKind},
@@ -113,6 +113,11 @@ impl KeyRules {
     #[inline]
     pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         self.extractor.extract(parts)
+    }
+
+    #[inline]
+    pub(crate) fn extract_early(&self, extensions: &Extensions) -> Option<Key> {
+        self.extractor.extract_early(extensions)
     }
 
     /// The key of a request by its extractor and all lists. A key that replaces a missing one is

@@ -4,6 +4,8 @@
 //! In: the head of a request. Out: a [`RequestOutcome`]. The request passes, with the [`ResponseWork`] that is left; or it
 //! is rejected, with its response; or the decision takes time.
 //!
+//! 0. `begin` charges a request of a plain layer before it is taken apart, if its extensions have the key and the limiter
+//!    charges at once. An allowed one is done; a denied one goes on at 3.
 //! 1. `decide` finds the key. A request that is not counted is done (`uncounted`).
 //! 2. Key, tier and cost are a [`ChargeRequest`]. `decide_now` requests the charge. An allowed request of a plain layer is
 //!    done: its response gets fields, by the numbers of the decision.
@@ -25,7 +27,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{Response, request::Parts};
+use http::{Extensions, Response, request::Parts};
 
 use super::{
     admission::Admission,
@@ -42,10 +44,11 @@ use crate::{
     key::Key,
     limiter::{Limiter, LocalLimiter, Pending, Tier},
     middleware::{
-        gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
+        gate::{Admit, Admits, Begun, FinalOutcome, Gate, GateFuture, RequestOutcome},
         key_extraction_rules::Uncounted,
     },
     observe::Event,
+    quota::Priority,
     reject::{ProblemJson, Reject, RejectionKind},
 };
 
@@ -65,8 +68,26 @@ impl<L: Limiter, R: Reject<B>, B: 'static> Admits<B> for Arc<Admission<L, R>> {
     type Body = B;
 
     #[inline(always)]
+    fn begin(&self, extensions: &Extensions) -> Begun<ResponseWork<L, R>> {
+        Admission::begin(self, extensions)
+    }
+
+    #[inline(always)]
     fn decide(&self, parts: &mut Parts) -> RateOutcome<L, R, B> {
         Admission::decide(self, parts)
+    }
+
+    fn decide_denied(
+        &self,
+        key: &Key,
+        mut decision: Decision,
+        parts: &mut Parts,
+    ) -> RateOutcome<L, R, B> {
+        let charge = ChargeRequest::usual(key);
+        if self.is_settled(&decision) {
+            return ResponseWork::admit(&mut decision, charge, &DecisionTrace::DIRECT, self, parts);
+        }
+        self.defer(charge, Some(Pending::Ready(Ok(decision))), parts)
     }
 
     fn poll_decision(
@@ -119,6 +140,23 @@ pub struct PendingOutcome<L, R> {
 type LateDecision = (Result<Decision, LimiterError>, ChargeRequest, DecisionTrace);
 
 impl<L: Limiter, R> Admission<L, R> {
+    /// Charges a request by its extensions, if the limiter charges at once and they have its key.
+    #[inline(always)]
+    fn begin(self: &Arc<Self>, extensions: &Extensions) -> Begun<ResponseWork<L, R>> {
+        if !self.charges || self.key_stage.diagnostics().is_active() {
+            return Begun::Nothing;
+        }
+        let Some(key) = self.key_stage.extract_early(extensions) else {
+            return Begun::Nothing;
+        };
+        match self.limiter.charge(Priority::CRITICAL, &key, 1) {
+            Some(charged) if !charged.is_taken() => Begun::Denied(key, charged.decision()),
+            Some(_) if !self.responder().decorates() => Begun::Pass(ResponseWork::Nothing),
+            Some(charged) => Begun::Pass(ResponseWork::showing(&mut charged.decision(), self)),
+            None => Begun::Nothing,
+        }
+    }
+
     /// Decides about a request whose key the layer finds.
     #[inline(always)]
     pub(super) fn decide<B: 'static>(self: &Arc<Self>, parts: &mut Parts) -> RateOutcome<L, R, B>

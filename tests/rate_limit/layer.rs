@@ -7,7 +7,9 @@ use testkit::{Lines, Probe, field, fields, get, limiter, now, send};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     AsyncLimiter, Decision, Global, Header, Headers, Key, KeyError, KeyErrorKind, KeyExtractor,
-    LimiterError, LimiterErrorKind, MissingKey, PeerIp, Quota, RateLimitLayer,
+    LimiterError, LimiterErrorKind, LocalLimiter, LocalStore, MissingKey, PeerIp, Quota,
+    RateLimitLayer,
+    clock::ManualClock,
     decision::{Op, Policy},
     key::key_fn,
     observe::Event,
@@ -47,6 +49,46 @@ fn responses_show_how_the_quota_stands() {
     assert_eq!(field(&response, "x-ratelimit-remaining"), Some("19"));
     assert_eq!(field(&response, "x-ratelimit-reset"), Some("2"));
     assert_eq!(field(&response, "retry-after"), None);
+}
+
+/// A layer stops to look for a wrong set-up after its first requests, and charges from then on before it takes a request
+/// apart, if its limiter can: one in a store does not.
+#[test]
+fn a_charge_before_the_request_is_taken_apart_changes_no_response() {
+    let clock = ManualClock::new();
+    let limiter = |stored| {
+        let quota = Quota::per_second(5).burst(1_100);
+        let builder = LocalLimiter::builder(quota).clock(clock.clone());
+        if stored {
+            let store = LocalStore::builder().clock(clock.clone()).build();
+            LocalLimiter::builder(quota).build_in(&store.expect("a store"))
+        } else {
+            builder.build()
+        }
+        .expect("a good quota")
+    };
+    for headers in [Headers::none(), Headers::default()] {
+        for overflows in [false, true] {
+            let services = [false, true].map(|stored| {
+                let layer = RateLimitLayer::new(limiter(stored), Global).headers(headers.clone());
+                let layer = if overflows { layer.overflow() } else { layer };
+                layer.layer(Probe::default())
+            });
+            for request in 0..1_130 {
+                let [one, other] = services.each_ref().map(|service| {
+                    let response = send(service, get("/"));
+                    (response.status(), response.headers().clone())
+                });
+                assert_eq!(one, other, "{request}");
+                let passes = request < 1_100 || overflows || request % 10 == 0;
+                assert_eq!(one.0.is_success(), passes, "{request}");
+                if request >= 1_099 && request % 10 == 9 {
+                    clock.advance(Duration::from_millis(200));
+                }
+            }
+            clock.advance(Duration::from_secs(1_000));
+        }
+    }
 }
 
 #[test]
