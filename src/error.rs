@@ -1,6 +1,6 @@
 //! The crate's errors: opaque structs with a kind.
 
-use std::{borrow::Cow, error::Error, fmt};
+use std::{any::Any, borrow::Cow, error::Error, fmt};
 
 /// A quota, limiter or key extractor was configured with a value that makes no sense.
 ///
@@ -175,6 +175,8 @@ pub struct LimiterError {
     kind: LimiterErrorKind,
     message: Cow<'static, str>,
     source: Option<Box<dyn Error + Send + Sync>>,
+    /// The answers beside it: the receipts of several limits.
+    beside: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// Why a limiter could not decide.
@@ -194,6 +196,7 @@ impl LimiterError {
             kind: LimiterErrorKind::Unavailable,
             message: "the limiter's store did not answer".into(),
             source: Some(source.into()),
+            beside: None,
         }
     }
 
@@ -203,7 +206,19 @@ impl LimiterError {
             kind: LimiterErrorKind::Unsupported,
             message: message.into(),
             source: None,
+            beside: None,
         }
+    }
+
+    /// The error with what answered beside it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with(mut self, beside: impl Any + Send + Sync) -> Self {
+        self.beside = Some(Box::new(beside));
+        self
+    }
+
+    pub(crate) fn beside(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.beside.as_deref()
     }
 
     /// Why the limiter could not decide.

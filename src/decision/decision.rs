@@ -1,67 +1,18 @@
 //! The decision: an outcome, and the status of each quota.
 
-mod adjustments_by_lease_wait_block;
-
-use std::{num::NonZeroU8, ops::Range, time::Duration};
+#[cfg(feature = "shared")]
+use std::num::NonZeroU8;
+use std::{ops::Range, time::Duration};
 
 use super::{
-    Degradation, Marks, Policy, QuotaStatus, QuotaStatuses, Receipt, Status,
-    rounding::{nanos_of, time_of, whole_micros, whole_seconds},
+    Degradation, LimitReceipt, Marks, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Status,
+    rounding::{LONGEST, nanos_of, whole_micros, whole_seconds},
+    ruling::{CountedBy, DenialCause, Ruling},
 };
-use crate::clock::{OsClock, Timestamp};
-
-/// Whether a request may pass, and after which wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// The request passes now; its units are charged.
-    Allowed,
-    /// The request passes after this wait, and its units are charged already. A caller of a limiter with a
-    /// [leaky bucket](crate::quota::Algorithm::LeakyBucket) waits that long before it does the work; a layer has
-    /// waited when a handler reads the decision.
-    Delayed(Duration),
-    /// The request does not pass, and nothing was charged, except by a [hit](crate::decision::Op::Hit), a
-    /// [spend](crate::decision::Op::Spend) or a [count](crate::decision::Op::Count). [`Decision::retry_after`] is the wait after which it would pass.
-    Denied,
-}
-
-/// The cause of a denial. One byte, since a decision has no room for two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DenialCause {
-    /// The quotas, for any request of this cost.
-    Quotas,
-    Block,
-    /// The quotas, and the request passes nevertheless: its layer adds the fields to each response.
-    Overflow,
-    /// The quotas, only for the class of the request.
-    Class,
-    /// The quotas for the class alone, and the request passes nevertheless.
-    ClassOverflow,
-}
-
-/// The limiter that counted, and with it the clock of the decision's time. One byte, too.
-#[derive(Debug, Clone, Copy, Eq)]
-pub(super) enum CountedBy {
-    /// A limiter in this process, by its clock, which the wall may be ahead of.
-    Process,
-    /// A store, or a limiter of somebody else, by a wall clock.
-    Other,
-    /// None: only the policies are known, and the time is the wall's.
-    Nobody,
-}
-
-impl CountedBy {
-    const fn is_nobody(self) -> bool {
-        matches!(self, Self::Nobody)
-    }
-}
-
-/// Decisions with the same numbers are equal, whoever made them.
-impl PartialEq for CountedBy {
-    fn eq(&self, other: &Self) -> bool {
-        self.is_nobody() == other.is_nobody()
-    }
-}
+use crate::{
+    clock::{OsClock, Timestamp},
+    quota::Priority,
+};
 
 /// A limiter's answer: the outcome, and the status of each quota.
 ///
@@ -69,18 +20,8 @@ impl PartialEq for CountedBy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub(super) quotas: QuotaStatuses,
-    /// In nanoseconds; 0 for none.
-    pub(super) delay: u64,
-    pub(super) charged: u64,
-    pub(super) charged_at: Timestamp,
-    /// The tier's index among the limiter's tiers.
-    pub(super) tier: u16,
-    pub(super) denied: bool,
-    pub(super) excess: bool,
-    pub(super) cause: DenialCause,
-    pub(super) degraded: Option<Degradation>,
-    pub(super) counted_by: CountedBy,
-    pub(super) lease: Option<NonZeroU8>,
+    /// The ruling of all limits which decided together.
+    pub(super) ruling: Ruling,
 }
 
 impl Decision {
@@ -111,7 +52,7 @@ impl Decision {
     /// The request passes without a decision of the limiter: only the policies are known.
     pub(crate) fn uncounted(at: Timestamp, policies: &[Policy]) -> Self {
         let mut decision = Self::unmeasured(at, policies);
-        decision.counted_by = CountedBy::Nobody;
+        decision.ruling.counted_by = CountedBy::Nobody;
         decision
     }
 
@@ -130,36 +71,20 @@ impl Decision {
         Self::new(Outcome::Allowed, 0, at, statuses)
     }
 
-    /// A decision by this crate's limiters. A hit may be charged although it is denied.
+    /// A decision by a store. A hit may be charged although it is denied.
     #[inline]
-    pub(crate) fn new(
+    pub(crate) const fn new(
         outcome: Outcome,
         charged: u64,
         charged_at: Timestamp,
         quotas: QuotaStatuses,
     ) -> Self {
-        Self {
-            quotas,
-            delay: match outcome {
-                Outcome::Delayed(wait) => whole_micros(nanos_of(wait)),
-                Outcome::Allowed | Outcome::Denied => 0,
-            },
-            charged,
-            charged_at,
-            tier: 0,
-            denied: outcome == Outcome::Denied,
-            excess: false,
-            cause: DenialCause::Quotas,
-            degraded: None,
-            counted_by: CountedBy::Other,
-            lease: None,
-        }
+        Self::of(Ruling::new(outcome, charged, charged_at), quotas)
     }
 
     #[inline]
-    pub(crate) const fn by_own_clock(mut self) -> Self {
-        self.counted_by = CountedBy::Process;
-        self
+    pub(crate) const fn of(ruling: Ruling, quotas: QuotaStatuses) -> Self {
+        Self { quotas, ruling }
     }
 
     /// Moves the decision out from behind a reference. The remainder has lost its quotas and may
@@ -168,22 +93,18 @@ impl Decision {
     pub(crate) fn take(&mut self) -> Self {
         Self {
             quotas: self.quotas.take(),
-            ..*self
+            ruling: self.ruling,
         }
     }
 
     /// Whether the request may pass.
     pub const fn outcome(&self) -> Outcome {
-        match time_of(self.delay) {
-            _ if self.denied => Outcome::Denied,
-            Some(wait) if !wait.is_zero() => Outcome::Delayed(wait),
-            _ => Outcome::Allowed,
-        }
+        self.ruling.outcome()
     }
 
     /// Whether the request does not pass.
     pub const fn is_denied(&self) -> bool {
-        self.denied
+        self.ruling.denied
     }
 
     /// Whether the request passes, now or after a wait.
@@ -199,7 +120,7 @@ impl Decision {
     /// Of several limits that were [charged together](crate::RateLimitLayer::all), the least that one of
     /// them took: see [`charged_by_each`](Self::charged_by_each).
     pub const fn charged(&self) -> u64 {
-        self.charged
+        self.ruling.charged
     }
 
     /// The units that each limit took, in the order of the limits: one number for each of several limits
@@ -237,34 +158,30 @@ impl Decision {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn charged_by_each(&self) -> impl ExactSizeIterator<Item = u64> {
-        let parts = self.quotas.parts();
-        (0..parts.len().max(1))
-            .map(|limit| parts.get(limit).map_or(self.charged, |part| part.charged))
+        let parts = self.parts();
+        parts.map(|part| part.charged())
     }
 
     /// The time of the decision, by the wall clock: in Redis that of the server. All durations of the
     /// decision count from then on.
     pub fn decided_at(&self) -> Timestamp {
-        match self.counted_by {
-            CountedBy::Process => OsClock::wall_of(self.charged_at),
-            CountedBy::Other | CountedBy::Nobody => self.charged_at,
+        match self.ruling.counted_by {
+            CountedBy::Process => OsClock::wall_of(self.ruling.charged_at),
+            CountedBy::Other | CountedBy::Nobody => self.ruling.charged_at,
         }
     }
 
     /// The receipt that a later refund of these units needs. With several quotas it allocates.
     pub fn receipt(&self) -> Receipt {
-        let receipt = Receipt::new(self.charged_at)
-            .in_tier(self.tier)
-            .degraded(self.degraded.is_some())
-            .leased(self.lease);
         let parts = self.quotas.parts();
         if parts.is_empty() {
-            return receipt.for_quotas(self.charged, self.quotas.iter());
+            return Receipt::of(&self.ruling, self.quotas.iter());
         }
-        let quotas = |limit| self.places_of(limit).map(|place| self.quotas.quota(place));
-        let receipts = parts.iter().enumerate();
-        let receipts = receipts.map(|(limit, part)| part.receipt(quotas(limit)));
-        receipt.of_limits(self.charged, receipts)
+        let receipts = parts.iter().map(|part| LimitReceipt {
+            limit: part.limit,
+            receipt: Receipt::of(&part.ruling, part.places().map(|place| self.quota(place))),
+        });
+        Receipt::of_limits(&self.ruling, receipts)
     }
 
     /// The status of each quota, in the limiter's order.
@@ -310,9 +227,9 @@ impl Decision {
         self.quotas.binding_place_by(remaining)
     }
 
-    /// The index of the binding limit among those that decided together.
-    pub(crate) fn binding_limit(&self) -> usize {
-        self.quotas.limit_of(self.binding_place())
+    /// The index of the limit that has the quota at this index, among those that decided together.
+    pub(crate) fn limit_of(&self, place: usize) -> usize {
+        self.quotas.limit_of(place)
     }
 
     /// The indices of one limit's quotas in a joint decision; those of all quotas if one limit
@@ -377,7 +294,7 @@ impl Decision {
     /// [soft](crate::Quota::soft) quota, or because an
     /// [elastic](crate::RateLimitLayer::elastic) layer let it.
     pub fn is_excess(&self) -> bool {
-        self.excess
+        self.ruling.excess
             || (self.is_allowed()
                 && self
                     .statuses()
@@ -388,24 +305,24 @@ impl Decision {
     /// Whether the key is blocked because it exceeded its limit earlier, see
     /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
     pub const fn is_blocked(&self) -> bool {
-        matches!(self.cause, DenialCause::Block)
+        matches!(self.ruling.cause, DenialCause::Block)
     }
 
     /// Whether only the [priority](crate::Priority) of the request caused the denial: a critical request of
     /// this cost would pass.
     pub const fn is_shed(&self) -> bool {
-        self.denied && matches!(self.cause, DenialCause::Class | DenialCause::ClassOverflow)
+        self.ruling.is_shed()
     }
 
     /// Whether the limiter's fallback decided because its store did not: see
     /// [`OnFailure`](crate::OnFailure).
     pub const fn is_degraded(&self) -> bool {
-        self.degraded.is_some()
+        self.ruling.degraded.is_some()
     }
 
     /// The reason why the limiter's store did not decide; `None` if it did.
     pub const fn degraded_by(&self) -> Option<Degradation> {
-        self.degraded
+        self.ruling.degraded
     }
 
     /// Whether the limiter decided. False if the layer is
@@ -413,7 +330,7 @@ impl Decision {
     /// [`Tier::UNLIMITED`](crate::limiter::Tier::UNLIMITED), or is in shadow mode and its limiter
     /// failed.
     pub const fn is_counted(&self) -> bool {
-        !self.counted_by.is_nobody()
+        !self.ruling.counted_by.is_nobody()
     }
 
     /// Whether the limiter allowed the request without a call to its store: with units that this node
@@ -421,7 +338,162 @@ impl Decision {
     /// the store, see [`Mode::eventual`](crate::shared::Mode::eventual).
     #[cfg(feature = "shared")]
     pub const fn is_leased(&self) -> bool {
-        self.lease.is_some()
+        self.ruling.lease.is_some()
+    }
+}
+
+/// Changes after the limiter decided: by time, leases, waits, blocks and excess.
+impl Decision {
+    #[inline]
+    pub(crate) const fn set_tier(&mut self, tier: u16) {
+        self.ruling.tier = tier;
+    }
+
+    /// [`set_tier`](Self::set_tier), for a decision that is moved anyway.
+    #[inline]
+    pub(crate) const fn in_tier(mut self, tier: u16) -> Self {
+        self.set_tier(tier);
+        self
+    }
+
+    /// Sets the class of the request, and whether only the class caused a denial.
+    #[inline]
+    pub(crate) fn set_class(&mut self, class: Priority, shed: bool) {
+        self.ruling = self.ruling.by_class(shed);
+        for quota in self.quotas.as_mut_slice() {
+            quota.class = class;
+        }
+    }
+
+    /// Marks a denial as caused by the class of the request alone.
+    pub(crate) const fn into_shed(mut self) -> Self {
+        self.ruling.cause = DenialCause::Class;
+        self
+    }
+
+    /// Marks the decision as made without the limiter's store.
+    #[cfg(feature = "shared")]
+    pub(crate) fn into_degraded(mut self, reason: Degradation) -> Self {
+        self.ruling.degraded = Some(reason);
+        self
+    }
+
+    /// Makes the decision one that takes `charged` units of a lease.
+    #[cfg(feature = "shared")]
+    pub(crate) const fn by_lease(mut self, charged: u64, lease: NonZeroU8) -> Self {
+        (self.ruling.charged, self.ruling.lease) = (charged, Some(lease));
+        self
+    }
+
+    /// Sets the charge to `kept` units, after the others were refunded.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn keep_charged(&mut self, kept: u64) {
+        self.ruling.charged = kept;
+    }
+
+    /// Replaces the numbers of each quota. Denials and waits stay.
+    #[cfg(feature = "shared")]
+    pub(crate) fn remeasure(&mut self, statuses: impl Iterator<Item = Status>) {
+        let quotas = self.quotas.as_mut_slice().iter_mut();
+        quotas
+            .zip(statuses)
+            .for_each(|(quota, status)| *quota = quota.remeasured(status));
+    }
+
+    /// The decision after `elapsed` without another request: all waits are shorter.
+    pub(crate) fn aged(mut self, elapsed: Duration) -> Self {
+        (self.quotas).each_mut(self.ruling.charged_at, |policy, at, quota| {
+            quota.age(policy, at, elapsed);
+        });
+        self
+    }
+
+    /// Adds the time that the request waited to the delay of an allowed decision.
+    pub(crate) fn delayed_by(mut self, waited: Duration) -> Self {
+        if self.is_allowed() && !waited.is_zero() {
+            let waited = whole_micros(nanos_of(waited));
+            self.ruling.delay = self.ruling.delay.saturating_add(waited).min(LONGEST);
+        }
+        self
+    }
+
+    /// Changes the ruling, and that of each of several limits.
+    fn rule(&mut self, change: impl Fn(&mut Ruling)) {
+        change(&mut self.ruling);
+        let parts = self.quotas.parts_mut().iter_mut();
+        parts.for_each(|part| change(&mut part.ruling));
+    }
+
+    /// Turns a denial into an allowed decision in excess.
+    pub(crate) fn into_excess(mut self) -> Self {
+        self.rule(|ruling| {
+            ruling.denied = false;
+            ruling.delay = 0;
+            ruling.excess = true;
+        });
+        for quota in self.quotas.as_mut_slice() {
+            quota.pardon();
+        }
+        self
+    }
+
+    /// Marks the decision about a request that passes despite a denial: its layer adds the fields to each response.
+    pub(crate) const fn set_overflow(&mut self) {
+        self.ruling.cause = match self.ruling.cause {
+            DenialCause::Class => DenialCause::ClassOverflow,
+            _ => DenialCause::Overflow,
+        };
+    }
+
+    /// Whether the layer of the request adds the fields to its response, also to one that denies the request.
+    pub(crate) const fn is_overflow(&self) -> bool {
+        matches!(
+            self.ruling.cause,
+            DenialCause::Overflow | DenialCause::ClassOverflow
+        )
+    }
+
+    /// Turns a denial into a decision that passes, with the numbers of the denial.
+    pub(crate) const fn into_passing(mut self) -> Self {
+        self.ruling.denied = false;
+        self
+    }
+
+    pub(crate) fn into_blocked(mut self, block: Duration) -> Self {
+        self.rule(|ruling| *ruling = ruling.while_blocked(true));
+        for quota in self.quotas.as_mut_slice() {
+            quota.block(block);
+        }
+        self
+    }
+
+    /// Denies for at least `wait`, by the quota at `place`.
+    pub(crate) fn denied_for(mut self, place: usize, wait: Duration) -> Self {
+        self.ruling.denied = true;
+        self.ruling.delay = 0;
+        self.ruling.charged = 0;
+        if !self.is_counted() {
+            self.ruling.counted_by = CountedBy::Other;
+        }
+        self.ruling.lease = None;
+        let limit = self.limit_of(place);
+        if let Some(part) = self.quotas.parts_mut().get_mut(limit) {
+            part.ruling.denied = true;
+        }
+        if let Some(quota) = self.quotas.as_mut_slice().get_mut(place) {
+            quota.deny_for(wait);
+        }
+        self
+    }
+
+    /// Adds `jitter` to the wait of each quota that denied.
+    pub(crate) fn lengthen(&mut self, jitter: Duration) {
+        if jitter.is_zero() {
+            return;
+        }
+        for quota in self.quotas.as_mut_slice() {
+            quota.lengthen(jitter);
+        }
     }
 }
 
@@ -453,6 +525,9 @@ impl Decision {
     /// Reverts the denials by one of the limits, which charged nothing.
     pub(crate) fn pardon(&mut self, limit: usize) {
         let places = self.places_of(limit);
+        if let Some(part) = self.quotas.parts_mut().get_mut(limit) {
+            part.ruling.denied = false;
+        }
         for quota in &mut self.quotas.as_mut_slice()[places] {
             quota.pardon();
         }

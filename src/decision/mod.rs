@@ -2,35 +2,32 @@
 
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 pub(crate) mod decision;
-mod degradation;
-mod failed_together;
-mod merge;
+mod joint;
 mod op;
+mod parts;
 mod policy;
 mod quota_status;
 mod receipt;
 mod rounding;
+mod ruling;
 mod status;
-mod statuses;
 
-#[cfg(feature = "redis")]
-pub(crate) use self::failed_together::all_or_first_error;
 pub(crate) use self::{
     decision::Decision,
-    failed_together::receipts_of_each,
-    merge::{DecisionOfLimit, MergedDecisions},
+    joint::{JointDecision, receipts_of_each},
     op::of_other_limits,
     policy::Name,
     receipt::{Charge, LimitReceipt, REQUEST_TIER},
     rounding::{UNKNOWN, whole_seconds},
+    ruling::Ruling,
     status::{Marks, Status, until_step},
 };
 pub use self::{
-    decision::Outcome,
-    degradation::Degradation,
+    joint::DecisionPart,
     op::Op,
+    parts::QuotaStatuses,
     policy::{Policy, Unit},
     quota_status::QuotaStatus,
     receipt::Receipt,
-    statuses::QuotaStatuses,
+    ruling::{Degradation, Outcome},
 };

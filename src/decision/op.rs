@@ -88,6 +88,16 @@ impl Op {
         }
     }
 
+    /// Whether units that were taken or used before are returned or counted: a limit that fails takes nothing from
+    /// the answers of others.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn ends_a_charge(&self) -> bool {
+        matches!(
+            self,
+            Self::Settle(..) | Self::Refund(..) | Self::Hit(_) | Self::Spend(_)
+        )
+    }
+
     /// The operation with another receipt in place of its own.
     pub(crate) fn with_receipt(&self, receipt: Receipt) -> Self {
         match self {

@@ -4,6 +4,7 @@ mod bytes;
 
 use std::{num::NonZeroU8, slice, sync::Arc};
 
+use super::ruling::Ruling;
 use crate::{
     clock::Timestamp,
     quota::{Fitted, Kind},
@@ -27,7 +28,7 @@ pub struct Receipt {
     charges: Charges,
     tier: u16,
     /// The request's own quota, if it brought one.
-    request: Option<Fitted>,
+    pub(super) request: Option<Fitted>,
     degraded: bool,
     lease: Option<NonZeroU8>,
 }
@@ -61,7 +62,7 @@ pub(crate) struct Charge {
 }
 
 impl Receipt {
-    pub(super) const fn new(charged_at: Timestamp) -> Self {
+    const fn new(charged_at: Timestamp) -> Self {
         Self {
             charged_at,
             charged: 0,
@@ -71,6 +72,14 @@ impl Receipt {
             degraded: false,
             lease: None,
         }
+    }
+
+    pub(super) const fn of_ruling(ruling: &Ruling) -> Self {
+        let mut receipt = Self::new(ruling.charged_at);
+        receipt.tier = ruling.tier;
+        receipt.degraded = ruling.degraded.is_some();
+        receipt.lease = ruling.lease;
+        receipt
     }
 
     /// `charged` units that were taken from each of `charges`.
@@ -89,14 +98,12 @@ impl Receipt {
     }
 
     /// The receipt for units that several limits charged, from the receipt of each.
-    pub(super) fn of_limits(
-        mut self,
-        charged: u64,
-        limits: impl Iterator<Item = LimitReceipt>,
-    ) -> Self {
-        self.charged = charged;
-        self.charges = Charges::Joint(limits.collect());
-        self
+    pub(super) fn of_limits(ruling: &Ruling, limits: impl Iterator<Item = LimitReceipt>) -> Self {
+        Self {
+            charged: ruling.charged,
+            charges: Charges::Joint(limits.collect()),
+            ..Self::of_ruling(ruling)
+        }
     }
 
     /// The receipts of several limits that charged together; `None` for a receipt of one limit.
@@ -159,16 +166,6 @@ impl Receipt {
         self.request
     }
 
-    pub(super) const fn of_request(mut self, request: Option<Fitted>) -> Self {
-        self.request = request;
-        self
-    }
-
-    pub(super) const fn in_tier(mut self, tier: u16) -> Self {
-        self.tier = tier;
-        self
-    }
-
     /// Whether the fallback charged the units instead of the limiter's store.
     pub(crate) const fn is_degraded(&self) -> bool {
         self.degraded
@@ -177,19 +174,5 @@ impl Receipt {
     #[cfg(feature = "shared")]
     pub(crate) const fn lease(&self) -> Option<NonZeroU8> {
         self.lease
-    }
-
-    pub(super) const fn is_leased(&self) -> bool {
-        self.lease.is_some()
-    }
-
-    pub(super) const fn leased(mut self, lease: Option<NonZeroU8>) -> Self {
-        self.lease = lease;
-        self
-    }
-
-    pub(super) const fn degraded(mut self, degraded: bool) -> Self {
-        self.degraded = degraded;
-        self
     }
 }

@@ -290,6 +290,16 @@ impl Status {
         self.set(Marks::DENIED, true);
     }
 
+    /// The numbers for a request of this class, whose key is blocked for more than 0 nanoseconds or not at all.
+    #[inline]
+    pub(crate) fn of_request(mut self, class: Priority, blocked: u64) -> Self {
+        self.class = class;
+        if blocked > 0 {
+            self.block(Duration::from_nanos(blocked));
+        }
+        self
+    }
+
     /// Denies for at least `block`, with no units left, whatever the counter holds.
     pub(super) fn block(&mut self, block: Duration) {
         self.deny_for(block);

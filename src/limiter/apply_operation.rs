@@ -10,7 +10,7 @@ use super::{
 use crate::{
     algorithm::{Answer, Held, States, Tally, Verdict, View},
     clock::ClockReading,
-    decision::{Decision, DecisionOfLimit, MergedDecisions, Op, QuotaStatuses, Status},
+    decision::{Decision, JointDecision, Op, QuotaStatuses, Ruling, Status},
     quota::Priority,
 };
 
@@ -153,27 +153,22 @@ impl Apply<'_> {
         denied_for(decision, outcome.blocked)
     }
 
-    /// Adds the decision of the limit with this identity to `merged`.
+    /// Writes the part of the limit with this identity to `joint`.
     #[inline(always)]
-    pub(crate) fn add_to<S: States>(
+    pub(crate) fn write_to<S: States>(
         &self,
-        merged: &mut MergedDecisions,
+        joint: &mut JointDecision,
         limit: u64,
         outcome: &OpOutcome,
         key: &mut Subject<'_, S>,
     ) {
         let OpOutcome { answer, blocked } = outcome;
-        let decision = DecisionOfLimit {
-            outcome: answer.outcome(),
-            charged: answer.charged,
-            charged_at: self.time.now,
-            tier: self.tier,
-            blocked: *blocked,
-            limit,
-            class: self.class,
-            shed: answer.shed,
-        };
-        merged.add_measured(&decision, &self.quotas.policies, self.statuses(key));
+        let ruling = ruled(answer, self.time, self.tier);
+        let ruling = ruling.by_class(answer.shed).while_blocked(*blocked > 0);
+        let (class, blocked) = (self.class, *blocked);
+        let statuses = self.statuses(key);
+        let statuses = statuses.map(|status| status.of_request(class, blocked));
+        joint.write(limit, ruling, &self.quotas.policies, statuses);
     }
 
     /// Nanoseconds until the block ends.
@@ -270,8 +265,10 @@ pub(crate) fn decided(
     tier: TierIndex,
     quotas: QuotaStatuses,
 ) -> Decision {
-    let decision = Decision::new(answer.outcome(), answer.charged, time.now, quotas);
-    let mut decision = decision.by_own_clock();
-    decision.set_tier(tier);
-    decision
+    Decision::of(ruled(answer, time, tier), quotas)
+}
+
+#[inline(always)]
+pub(crate) fn ruled(answer: &Answer, time: ClockReading, tier: TierIndex) -> Ruling {
+    Ruling::measured(answer.outcome(), answer.charged, time.now, tier)
 }

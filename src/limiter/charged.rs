@@ -3,7 +3,7 @@
 use crate::{
     algorithm::{Answer, TokenBucket, Verdict},
     clock::Timestamp,
-    decision::{Decision, Policy, QuotaStatuses, Status},
+    decision::{Decision, Policy, QuotaStatuses, Ruling, Status},
     quota::Priority,
 };
 
@@ -67,8 +67,8 @@ pub(super) fn decision_about(
     class: Priority,
 ) -> Decision {
     let quotas = QuotaStatuses::of_one(policy, status);
-    let decision = Decision::new(answer.outcome(), answer.charged, at, quotas);
-    let mut decision = decision.by_own_clock();
+    let ruling = Ruling::measured(answer.outcome(), answer.charged, at, 0);
+    let mut decision = Decision::of(ruling, quotas);
     if !class.is_critical() {
         decision.set_class(class, answer.shed);
     }

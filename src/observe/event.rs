@@ -122,7 +122,7 @@ pub struct Corrected<'a> {
     pub(crate) key: &'a Key,
     pub(crate) before: u64,
     pub(crate) after: u64,
-    /// The units that each quota keeps; empty if all keep the same.
+    /// The units that each limit keeps; empty if all keep the same.
     pub(crate) kept_by_each: &'a [u64],
     /// The end of a response whose body determines the charge.
     pub(crate) spent: Option<SpentReport<'a>>,
@@ -134,7 +134,7 @@ pub struct Corrected<'a> {
 pub(crate) struct SpentReport<'a> {
     pub(crate) source: SpendSource,
     pub(crate) forgotten: u64,
-    /// The units that each quota forgot; `None` for a quota that responses do not charge. Empty if all forgot the same.
+    /// The units that each limit forgot; `None` for one that responses do not charge.
     #[cfg_attr(
         not(feature = "metrics"),
         expect(dead_code, reason = "metrics count them")
@@ -205,7 +205,7 @@ impl Decided<'_> {
     /// charged together, it is that limit's key, otherwise [`key`](Self::key).
     pub fn binding_key(&self) -> Cow<'_, Key> {
         let parts = self.key.joint_parts().into_iter().flatten().flatten();
-        let part = { parts }.nth(self.decision.binding_limit());
+        let part = { parts }.nth(self.decision.limit_of(self.decision.binding_place()));
         part.map_or(Cow::Borrowed(self.key), |part| {
             Cow::Owned(Key::from_bytes(part))
         })
@@ -276,8 +276,8 @@ impl Corrected<'_> {
             // A quota that denies took nothing, also from a request that passed by the others.
             let alike = if quota.is_denied() { 0 } else { self.after };
             let units = match self.kept_by_each {
-                [] => alike,
-                each => *each.get(at)?,
+                [] | [_] => alike,
+                each => *each.get(self.decision.limit_of(at))?,
             };
             Some((quota, units))
         })

@@ -189,11 +189,15 @@ fn result(decided: &Decided<'_>) -> &'static str {
 /// Counts the units of a response whose body determined the charge.
 fn spent(corrected: &Corrected<'_>, report: &SpentReport<'_>) {
     for (at, quota) in corrected.decision().quotas().enumerate() {
-        let forgotten = report.forgotten_by_each.get(at).copied();
-        let Some(forgotten) = forgotten.unwrap_or(Some(report.forgotten)) else {
+        let limit = corrected.decision.limit_of(at);
+        let forgotten = match report.forgotten_by_each {
+            [] | [_] => Some(report.forgotten),
+            each => each.get(limit).copied().flatten(),
+        };
+        let Some(forgotten) = forgotten else {
             continue;
         };
-        let kept = corrected.kept_by_each.get(at).copied();
+        let kept = corrected.kept_by_each.get(limit).copied();
         let policy = label(quota.label());
         counter!(SPENT, "policy" => policy.clone(), "source" => report.source.as_str())
             .increment(kept.unwrap_or(corrected.after()));

@@ -53,7 +53,7 @@ pub struct Reservation<L, R> {
     exceeds: bool,
     /// The cost by the response, once it is known.
     cost: Option<u64>,
-    /// The units that each quota keeps, if the response settles each of several limits by itself.
+    /// The units that each limit keeps, if the response settles each of several limits by itself.
     kept_by_each: Vec<u64>,
     /// The units of the response, if its body determines the charge.
     spent: Option<Spent>,
@@ -70,7 +70,7 @@ pub(super) struct SpentCharge {
     pub(super) source: SpendSource,
     /// The units that each limit forgot; `None` for one that responses do not charge.
     pub(super) forgotten: SmallList<Option<u64>, 1>,
-    pub(super) error: Option<LimiterError>,
+    pub(super) error: Option<Arc<LimiterError>>,
 }
 
 impl<L, R> Reservation<L, R> {
@@ -262,10 +262,11 @@ impl<L: Limiter, R> Reservation<L, R> {
 
     fn on_answer(&mut self, answer: Result<Decision, LimiterError>) {
         let charged = self.charged();
-        let decision = match answer {
+        let mut decision = match answer {
             Ok(decision) => decision,
             Err(error) => return self.keep(Some(&error)),
         };
+        decision.complete_by(&self.decision);
         let cost = self.cost.unwrap_or(charged);
         // The fallback has answered, which cannot refund a charge of the store.
         if decision.is_degraded() && !self.decision.is_degraded() && cost < charged {
@@ -274,13 +275,20 @@ impl<L: Limiter, R> Reservation<L, R> {
         }
         // Units beyond the charge are charged as far as there are any.
         let after = cost.min(charged.saturating_add(decision.charged()));
+        let error = decision.error().cloned();
+        let first = decision.parts().zip(self.decision.charged_by_each());
+        for ((part, charged), kept) in first.zip(&mut self.kept_by_each) {
+            if part.error().is_some() {
+                *kept = charged;
+            }
+        }
         // The request has passed, even if it cost more than was left: its fields report no wait.
         self.decision = if self.exceeds || decision.is_denied() {
             decision.into_excess()
         } else {
             decision
         };
-        self.report((charged, after), None);
+        self.report((charged, after), error.as_deref());
     }
 }
 
@@ -290,21 +298,19 @@ impl<L, R> Reservation<L, R> {
         self.reported = true;
         let decision = spent.decision.as_ref().unwrap_or(&self.decision);
         let (after, forgotten) = (spent.after.as_slice(), spent.forgotten.as_slice());
-        let (kept_by_each, forgotten_by_each) =
-            (decision.by_quota(after), decision.by_quota(forgotten));
         let report = SpentReport {
             source: spent.source,
             forgotten: forgotten.iter().copied().flatten().max().unwrap_or(0),
-            forgotten_by_each: &forgotten_by_each,
+            forgotten_by_each: forgotten,
         };
         self.admission.report_corrected(Corrected {
             decision,
             key: &self.charge.key,
             before: self.charged(),
             after: after.iter().copied().min().unwrap_or(0),
-            kept_by_each: &kept_by_each,
+            kept_by_each: after,
             spent: Some(report),
-            error: spent.error.as_ref(),
+            error: spent.error.as_deref(),
         });
     }
 

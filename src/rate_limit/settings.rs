@@ -157,7 +157,7 @@ pub(super) struct EndOfCharges {
     pub(super) ops: Vec<Op>,
     /// The units that the limits keep.
     pub(super) kept: u64,
-    /// The units that each quota keeps.
+    /// The units that each limit keeps.
     pub(super) kept_by_each: Vec<u64>,
 }
 
@@ -209,7 +209,7 @@ impl FinalCost {
         Some(EndOfCharges {
             ops: ops.collect(),
             kept: if is_refunded { 0 } else { decision.charged() },
-            kept_by_each: decision.by_quota(&kept.collect::<Vec<_>>()),
+            kept_by_each: kept.collect(),
         })
     }
 }

@@ -163,7 +163,9 @@ impl Waiting {
         longest: Duration,
     ) -> Enqueued {
         let wait = denial.retry_after().filter(|wait| *wait <= longest);
-        let queue = self.queues_of(charge).nth(denial.binding_limit());
+        let queue = self
+            .queues_of(charge)
+            .nth(denial.limit_of(denial.binding_place()));
         let (Some(wait), Some(queue), true) = (wait, queue, self.is_enabled()) else {
             return Enqueued::Refused(None);
         };

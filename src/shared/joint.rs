@@ -15,7 +15,7 @@ use tokio::{
 use super::{limiter::RedisLimiter, operation_answer::RedisFuture};
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Op, Policy, all_or_first_error},
+    decision::{Decision, JointDecision, Op, Policy},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::KeyExtractor,
     limiter::{
@@ -225,11 +225,9 @@ fn cached_denial(members: &[RedisMember]) -> Option<Decision> {
     let denial = |member: &RedisMember| member.limiter.denial(&member.charge);
     let denials: Vec<_> = members.iter().map(denial).collect();
     let now = denials.iter().flatten().next()?.decided_at();
-    let all = denials
-        .into_iter()
-        .zip(members)
-        .map(|(denial, member)| (denial.unwrap_or_else(|| member.not_called(now)), 0));
-    Some(Decision::merge(members.len(), all))
+    let all = denials.into_iter().zip(members);
+    let all = all.map(|(denial, member)| denial.unwrap_or_else(|| member.not_called(now)));
+    together(members, all.map(Ok).collect()).ok()
 }
 
 /// Decides for all limits together. Waits for refunds no longer than for the answers; refunds that
@@ -245,10 +243,39 @@ async fn decide(
     } else if let Some(kept) = least_available(&members, &answers) {
         refund(&members, &mut answers, kept, until).await;
     }
-    let limits = members.iter();
-    let limits = limits.map(|member| member.limiter.limit_identity());
-    let decisions = all_or_first_error(answers)?.into_iter().zip(limits);
-    Ok(Decision::merge(members.len(), decisions))
+    together(&members, answers)
+}
+
+/// The decision of all limits. If one of them failed it is an error, unless the operations end charges: then the answers
+/// of the others are in force, and the decision has the error.
+fn together(members: &[RedisMember], mut answers: Vec<MemberAnswer>) -> MemberAnswer {
+    if members.len() == 1 {
+        return answers.remove(0);
+    }
+    let answered = answers.iter().flatten().next();
+    let now = answered.map(Decision::decided_at);
+    let is_partial = now.is_some()
+        && members
+            .iter()
+            .all(|member| member.charge.op.ends_a_charge());
+    if let Some(failed) = (answers.iter().position(Result::is_err)).filter(|_| !is_partial) {
+        let receipts = answers.iter();
+        let receipts = receipts.map(|answer| Some(answer.as_ref().ok()?.receipt()));
+        let receipts: Box<[_]> = receipts.collect();
+        let first = answers.swap_remove(failed);
+        return first.map_err(|error| error.with(receipts));
+    }
+    let mut joint = JointDecision::with_room(members.len());
+    for (member, answer) in members.iter().zip(answers) {
+        let limit = member.limiter.limit_identity();
+        match answer {
+            Ok(decision) => joint.add(limit, &decision),
+            Err(error) => {
+                joint.add_failed(limit, &member.not_called(now.unwrap_or_default()), error);
+            }
+        }
+    }
+    Ok(joint.finish())
 }
 
 fn any_holds_back(members: &[RedisMember], answers: &[MemberAnswer]) -> bool {

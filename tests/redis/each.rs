@@ -94,3 +94,42 @@ async fn limit_that_spends_does_not_hold_back_a_lease() {
     let left = both.limiters()[0].peek(&Key::from(1), 1).await.unwrap();
     assert_eq!(left.remaining(), Some(940));
 }
+
+/// The answer of one limit is in force though the server of another one is gone.
+#[tokio::test]
+async fn a_limit_settles_its_charge_though_another_one_does_not_answer() {
+    needs!(redis);
+    let (server, mut other) = (Server::start().await, Server::start().await);
+    let limits = [(&server, "requests"), (&other, "tokens")].map(|(server, name)| {
+        let store = RedisStore::builder().deadline(Duration::from_secs(2));
+        let store = store.connect(&server.url()).unwrap();
+        limiter(lasting(100, name), Mode::strict(), &store)
+    });
+    let both = JointLimiter::new(limits).unwrap();
+    let receipt = each(&both, [Op::Reserve(10), Op::Reserve(20)])
+        .await
+        .receipt();
+    other.kill9();
+    let settle = |cost| Op::Settle(cost, receipt.clone());
+    let settled = each(&both, [settle(4), settle(5)]).await;
+    let errors = settled.parts().map(|part| part.error().is_some());
+    assert!(errors.eq([false, true]), "{settled:?}");
+    let left = settled.parts().map(|part| {
+        part.quotas()
+            .map(|quota| quota.remaining())
+            .collect::<Vec<_>>()
+    });
+    assert!(left.eq([vec![Some(96)], vec![None]]), "{settled:?}");
+    // The charge of a limit that did not answer is not settled again by the other's receipt.
+    let requests = both.limiters()[0].peek(&Key::from(1), 1).await.unwrap();
+    assert_eq!(requests.remaining(), Some(96));
+    // An operation that others must not make by themselves fails as before.
+    let reserves = [Op::Reserve(1), settle(5)];
+    let failed = both
+        .apply_each(&Tier::DEFAULT, &key(), &reserves)
+        .await
+        .map(|decision| decision.is_degraded());
+    assert!(matches!(failed, Err(_) | Ok(true)));
+    let requests = both.limiters()[0].peek(&Key::from(1), 1).await.unwrap();
+    assert_eq!(requests.remaining(), Some(96));
+}

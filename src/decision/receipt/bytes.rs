@@ -39,7 +39,7 @@ impl Receipt {
     /// assert_eq!(limiter.refund(&alice, 60, Some(receipt)).remaining(), Some(960));
     /// ```
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
-        if self.degraded || self.is_leased() || self.of_each().is_some() {
+        if self.degraded || self.lease.is_some() || self.of_each().is_some() {
             return None;
         }
         let mut bytes = vec![VERSION];

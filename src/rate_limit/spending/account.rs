@@ -43,7 +43,7 @@ pub(super) struct Account<L: Limiter, R> {
     exhausted: Exhausted,
     balances: SmallList<Balance, 1>,
     question: Option<Pin<Box<PendingFuture<L::Future>>>>,
-    error: Option<Box<LimiterError>>,
+    error: Option<Arc<LimiterError>>,
     is_denied: bool,
 }
 
@@ -143,9 +143,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
                         None => balance.on_step(balance.pending, None),
                     }
                 }
-                if let Err(error) = answer {
-                    self.error = Some(error.into());
-                }
+                self.note(answer);
             }
         }
     }
@@ -253,6 +251,16 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
                 None => balance.on_unconfirmed_refund(correction.refunded),
             }
         }
+        self.note(answer)
+    }
+
+    /// Keeps the error of an answer, also that of one of several limits.
+    fn note(&mut self, answer: Result<Decision, LimiterError>) -> Option<Decision> {
+        let error = match &answer {
+            Ok(decision) => decision.error().cloned(),
+            Err(_) => None,
+        };
+        self.error = error.or(self.error.take());
         answer.map_err(|error| self.error = Some(error.into())).ok()
     }
 
@@ -276,7 +284,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
             after: limits.clone().map(|limit| limit.charged).collect(),
             source,
             forgotten: limits.map(Balance::forgotten).collect(),
-            error: self.error.map(|error| *error),
+            error: self.error,
         });
         if let Some(late) = late {
             let balances = self.balances;

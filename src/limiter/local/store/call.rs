@@ -1,6 +1,6 @@
 //! One call to a store: its quotas, the entries of its states, and what it leaves in them.
 
-use std::{mem, ops::Range, time::Duration};
+use std::{iter, mem, ops::Range, time::Duration};
 
 use super::{
     entries::{InShard, Newcomer, ShardRoom, StoreShard},
@@ -10,11 +10,11 @@ use super::{
 use crate::{
     algorithm::{Answer, CompiledQuota, EvictionWeight, State, States, Verdict, View},
     clock::ClockReading,
-    decision::{Decision, DecisionOfLimit, MergedDecisions, Op, QuotaStatuses, Status},
+    decision::{Decision, JointDecision, Op, QuotaStatuses, Status},
     error::LimiterError,
     limiter::{
         Tier,
-        apply_operation::{Apply, Subject, decided},
+        apply_operation::{Apply, Subject, decided, ruled},
         block::Block,
         local::{eviction::EntryIndex, hash::KeyHash},
         tier_quotas::{TierIndex, TierQuotas},
@@ -179,24 +179,16 @@ pub(super) fn charge_all(
         let statuses = QuotaStatuses::of_several(policies, statuses);
         return Some(decided(&answer, time, call.tier, statuses));
     }
-    let mut merged = MergedDecisions::with_room(calls.len());
+    let mut joint = JointDecision::with_room(calls.len());
     for charge in found.iter().flatten() {
         let call = charge.call;
         let status = charge.take(shards.get(call.shard), takes, time, changes);
         let answer = charge.answer(takes);
-        let decision = DecisionOfLimit {
-            outcome: answer.outcome(),
-            charged: answer.charged,
-            charged_at: time.now,
-            tier: call.tier,
-            blocked: 0,
-            limit: identity(call.call.limit),
-            class: Priority::CRITICAL,
-            shed: false,
-        };
-        merged.add_one(&decision, &call.quotas().policies, status);
+        let limit = identity(call.call.limit);
+        let (policies, ruling) = (&call.quotas().policies, ruled(&answer, time, call.tier));
+        joint.write(limit, ruling, policies, iter::once(status));
     }
-    Some(merged.finish())
+    Some(joint.finish())
 }
 
 /// The keys of calls: the entries and the verdicts of all, one after another, and the block of each.

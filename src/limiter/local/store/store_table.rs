@@ -18,7 +18,7 @@ use super::{
 use crate::{
     algorithm::{EvictionWeight, Most},
     clock::{ClockReading, SharedClock},
-    decision::{Decision, MergedDecisions},
+    decision::{Decision, JointDecision},
     error::{ConfigError, LimiterError},
     limiter::{
         block::Block,
@@ -242,15 +242,15 @@ impl StoreTable {
             call.leave(key.states, *key.block, into, owns, changes);
             decision
         } else {
-            let mut merged = MergedDecisions::with_room(calls.len());
+            let mut joint = JointDecision::with_room(calls.len());
             for (at, call) in calls.iter().flatten().enumerate() {
                 let limit = self.identity_of(call.call.limit);
                 let (apply, mut key) = keys.of_call(at, call, shards.get(call.shard), time);
                 let outcome = apply.conclude(&mut key, apply.cost(room), takes);
-                apply.add_to(&mut merged, limit, &outcome, &mut key);
+                apply.write_to(&mut joint, limit, &outcome, &mut key);
                 call.leave(key.states, *key.block, into, owns, changes);
             }
-            merged.finish()
+            joint.finish()
         };
         if changes.blocked_until > 0 {
             // Under the locks, so that the next call on the key sees it.

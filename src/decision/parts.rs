@@ -1,47 +1,55 @@
-//! The quotas of a decision: their policies, and the numbers of each.
+//! The parts of a decision: the policies and the numbers of its quotas, and what each of several limits decided.
 
-use std::{mem, num::NonZeroU8, ops::Range, slice, sync::Arc};
+use std::{mem, ops::Range, slice, sync::Arc};
 
-use super::{LimitReceipt, Policy, QuotaStatus, REQUEST_TIER, Receipt, Status};
-use crate::clock::Timestamp;
+use super::{Policy, QuotaStatus, REQUEST_TIER, Receipt, Status, ruling::Ruling};
+use crate::{clock::Timestamp, error::LimiterError};
 
 /// The status of each quota of a decision; made from one [`QuotaStatus`] or from several.
 ///
 /// One quota, the usual case, is copied without an allocation, and without a reference count if its name is static. The
 /// policies of several share one count.
 #[derive(Debug, Clone)]
-pub struct QuotaStatuses(List);
+pub struct QuotaStatuses(Parts);
 
+/// One enum, so that the drop of a lone quota compares one byte.
 #[derive(Debug, Clone)]
-enum List {
+enum Parts {
     One(Policy, Status),
-    Several(Policies, Box<[Status]>),
+    Several(Source, Box<[Status]>),
 }
 
-/// One enum in the list, so that the drop of a lone quota compares one byte.
 #[derive(Debug, Clone)]
-enum Policies {
-    Alone(Arc<[Policy]>),
-    /// Several limits decided together.
-    Joint(Box<[Part]>),
+enum Source {
+    /// One limit, of these quotas.
+    Quotas(Arc<[Policy]>),
+    /// Several limits that decided together.
+    Limits(Box<[Part]>),
 }
 
-/// A limit's part of a joint decision: its quotas and its charge.
+/// A limit's part of a decision of several limits.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     /// The identity of the limit; 0 if unknown.
     pub(super) limit: u64,
     pub(super) policies: Arc<[Policy]>,
-    pub(super) charged: u64,
-    pub(super) charged_at: Timestamp,
-    pub(super) tier: u16,
-    pub(super) degraded: bool,
-    pub(super) lease: Option<NonZeroU8>,
+    /// The index of its first quota among those of all limits.
+    pub(super) first: usize,
+    pub(super) ruling: Ruling,
+    /// Why the limit did not answer; the numbers of its quotas are not known then.
+    pub(super) error: Option<Arc<LimiterError>>,
+}
+
+impl Part {
+    /// The indices of its quotas among those of all limits.
+    pub(super) fn places(&self) -> Range<usize> {
+        self.first..self.first + self.policies.len()
+    }
 }
 
 impl From<QuotaStatus<'_>> for QuotaStatuses {
     fn from(quota: QuotaStatus<'_>) -> Self {
-        Self(List::One(quota.policy.clone(), quota.status))
+        Self(Parts::One(quota.policy.clone(), quota.status))
     }
 }
 
@@ -53,15 +61,15 @@ impl From<Vec<QuotaStatus<'_>>> for QuotaStatuses {
         assert!(!quotas.is_empty(), "a decision needs at least one quota");
         let policies = quotas.iter().map(|quota| quota.policy.clone());
         let statuses = quotas.iter().map(|quota| quota.status);
-        let policies = Policies::Alone(policies.collect());
-        Self(List::Several(policies, statuses.collect()))
+        let quotas = Source::Quotas(policies.collect());
+        Self(Parts::Several(quotas, statuses.collect()))
     }
 }
 
 impl QuotaStatuses {
     #[inline]
     pub(crate) fn of_one(policy: &Policy, status: Status) -> Self {
-        Self(List::One(policy.clone(), status))
+        Self(Parts::One(policy.clone(), status))
     }
 
     pub(crate) fn of_set(policies: &Arc<[Policy]>, statuses: impl Iterator<Item = Status>) -> Self {
@@ -76,35 +84,30 @@ impl QuotaStatuses {
     /// The statuses of several quotas of one limit.
     #[inline(always)]
     pub(crate) fn of_several(policies: &Arc<[Policy]>, statuses: Vec<Status>) -> Self {
-        let policies = Policies::Alone(Arc::clone(policies));
-        Self(List::Several(policies, statuses.into_boxed_slice()))
-    }
-
-    pub(super) fn of_joint(parts: Vec<Part>, statuses: Vec<Status>) -> Self {
-        let policies = Policies::Joint(parts.into());
-        Self(List::Several(policies, statuses.into()))
+        let quotas = Source::Quotas(Arc::clone(policies));
+        Self(Parts::Several(quotas, statuses.into_boxed_slice()))
     }
 
     /// Moves the quotas out from behind a reference.
     #[inline]
     pub(super) fn take(&mut self) -> Self {
-        let nothing = List::Several(Policies::Joint(Box::default()), Box::default());
+        let nothing = Parts::Several(Source::Limits(Box::default()), Box::default());
         Self(mem::replace(&mut self.0, nothing))
     }
 
     #[inline]
     pub(super) fn as_slice(&self) -> &[Status] {
         match &self.0 {
-            List::One(_, status) => slice::from_ref(status),
-            List::Several(_, statuses) => statuses,
+            Parts::One(_, status) => slice::from_ref(status),
+            Parts::Several(_, statuses) => statuses,
         }
     }
 
     #[inline]
     pub(super) fn as_mut_slice(&mut self) -> &mut [Status] {
         match &mut self.0 {
-            List::One(_, status) => slice::from_mut(status),
-            List::Several(_, statuses) => statuses,
+            Parts::One(_, status) => slice::from_mut(status),
+            Parts::Several(_, statuses) => statuses,
         }
     }
 
@@ -116,64 +119,79 @@ impl QuotaStatuses {
     ) {
         let at = at.as_nanos();
         match &mut self.0 {
-            List::One(policy, status) => change(policy, at, status),
-            List::Several(Policies::Alone(policies), statuses) => {
+            Parts::One(policy, status) => change(policy, at, status),
+            Parts::Several(Source::Quotas(policies), statuses) => {
                 let both = policies.iter().zip(statuses);
                 both.for_each(|(policy, status)| change(policy, at, status));
             }
-            List::Several(Policies::Joint(parts), statuses) => {
-                let mut statuses = statuses.iter_mut();
+            Parts::Several(Source::Limits(parts), statuses) => {
                 for part in &*parts {
-                    let both = part.policies.iter().zip(&mut statuses);
-                    both.for_each(|(policy, status)| {
-                        change(policy, part.charged_at.as_nanos(), status)
-                    });
+                    let at = part.ruling.charged_at.as_nanos();
+                    let both = part.policies.iter().zip(&mut statuses[part.places()]);
+                    both.for_each(|(policy, status)| change(policy, at, status));
                 }
             }
         }
     }
 
     /// The parts of several limits; empty if one limit decided alone.
-    pub(super) fn parts(&self) -> &[Part] {
-        match &self.0 {
-            List::Several(Policies::Joint(parts), _) => parts,
-            List::One(..) | List::Several(..) => &[],
-        }
-    }
-
     #[cfg(any(feature = "redis", feature = "rules"))]
     pub(super) fn policies(&self) -> Arc<[Policy]> {
         match &self.0 {
-            List::One(policy, _) => Arc::new([policy.clone()]),
-            List::Several(Policies::Alone(policies), _) => Arc::clone(policies),
-            List::Several(..) => (self.parts().iter())
+            Parts::One(policy, _) => Arc::new([policy.clone()]),
+            Parts::Several(Source::Quotas(policies), _) => Arc::clone(policies),
+            Parts::Several(Source::Limits(parts), _) => (parts.iter())
                 .flat_map(|part| part.policies.iter().cloned())
                 .collect(),
         }
     }
 
+    pub(super) fn of_limits(parts: Vec<Part>, statuses: Vec<Status>) -> Self {
+        let limits = Source::Limits(parts.into());
+        Self(Parts::Several(limits, statuses.into()))
+    }
+
+    /// The parts of several limits, and their statuses.
+    pub(super) const fn limits_mut(&mut self) -> Option<(&mut [Part], &mut [Status])> {
+        match &mut self.0 {
+            Parts::Several(Source::Limits(parts), statuses) => Some((parts, statuses)),
+            Parts::One(..) | Parts::Several(..) => None,
+        }
+    }
+
+    pub(super) const fn parts(&self) -> &[Part] {
+        match &self.0 {
+            Parts::Several(Source::Limits(parts), _) => parts,
+            Parts::One(..) | Parts::Several(..) => &[],
+        }
+    }
+
+    pub(super) const fn parts_mut(&mut self) -> &mut [Part] {
+        match self.limits_mut() {
+            Some((parts, _)) => parts,
+            None => &mut [],
+        }
+    }
+
     /// The indices of one limit's quotas among those of all limits that decided together.
     pub(super) fn places_of(&self, limit: usize) -> Range<usize> {
-        let parts = self.parts();
-        let Some(part) = parts.get(limit) else {
-            return 0..self.as_slice().len();
-        };
-        let before: usize = parts[..limit].iter().map(|part| part.policies.len()).sum();
-        before..before + part.policies.len()
+        let part = self.parts().get(limit);
+        part.map_or(0..self.as_slice().len(), Part::places)
     }
 
     /// The index of the limit that has the quota at `place`; 0 if one limit decided alone.
     pub(super) fn limit_of(&self, place: usize) -> usize {
-        part_of(self.parts(), place).0
+        let after = self.parts().partition_point(|part| part.first <= place);
+        after.saturating_sub(1)
     }
 
     fn policy(&self, place: usize) -> &Policy {
         match &self.0 {
-            List::One(policy, _) => policy,
-            List::Several(Policies::Alone(policies), _) => &policies[place],
-            List::Several(..) => {
-                let (limit, place) = part_of(self.parts(), place);
-                &self.parts()[limit].policies[place]
+            Parts::One(policy, _) => policy,
+            Parts::Several(Source::Quotas(policies), _) => &policies[place],
+            Parts::Several(Source::Limits(parts), _) => {
+                let part = &parts[self.limit_of(place)];
+                &part.policies[place - part.first]
             }
         }
     }
@@ -207,8 +225,8 @@ impl QuotaStatuses {
     #[inline]
     pub(super) fn binding_place(&self) -> usize {
         match &self.0 {
-            List::One(..) => 0,
-            List::Several(_, statuses) => {
+            Parts::One(..) => 0,
+            Parts::Several(_, statuses) => {
                 self.binding_place_by(|place| statuses[place].remaining())
             }
         }
@@ -218,7 +236,7 @@ impl QuotaStatuses {
     #[inline]
     pub(super) fn alone_of(&self, policies: &[Policy]) -> Option<&Status> {
         match (&self.0, policies) {
-            (List::One(policy, status), [one]) if policy == one => Some(status),
+            (Parts::One(policy, status), [one]) if policy == one => Some(status),
             _ => None,
         }
     }
@@ -226,24 +244,14 @@ impl QuotaStatuses {
     #[inline]
     pub(super) fn are_of(&self, policies: &[Policy]) -> bool {
         match &self.0 {
-            List::One(policy, _) => slice::from_ref(policy) == policies,
-            List::Several(Policies::Alone(own), _) => **own == *policies,
-            List::Several(..) => {
-                let own = self.parts().iter().flat_map(|part| &*part.policies);
+            Parts::One(policy, _) => slice::from_ref(policy) == policies,
+            Parts::Several(Source::Quotas(own), _) => **own == *policies,
+            Parts::Several(Source::Limits(parts), _) => {
+                let own = parts.iter().flat_map(|part| &*part.policies);
                 own.eq(policies)
             }
         }
     }
-}
-
-/// The index of the limit that has the quota at `place`, and the quota's index in it.
-fn part_of(parts: &[Part], mut place: usize) -> (usize, usize) {
-    let mut limit = 0;
-    while let Some(part) = parts.get(limit).filter(|part| place >= part.policies.len()) {
-        place -= part.policies.len();
-        limit += 1;
-    }
-    (limit, place)
 }
 
 impl PartialEq for QuotaStatuses {
@@ -254,38 +262,21 @@ impl PartialEq for QuotaStatuses {
 
 impl Eq for QuotaStatuses {}
 
-impl Part {
-    /// The receipt of the limit, whose charge left `quotas`.
-    pub(super) fn receipt<'a>(
-        &self,
-        quotas: impl ExactSizeIterator<Item = QuotaStatus<'a>> + Clone,
-    ) -> LimitReceipt {
-        let receipt = Receipt::new(self.charged_at)
-            .in_tier(self.tier)
-            .degraded(self.degraded)
-            .leased(self.lease);
-        LimitReceipt {
-            limit: self.limit,
-            receipt: receipt.for_quotas(self.charged, quotas),
-        }
-    }
-}
-
 impl Receipt {
-    /// The receipt for `charged` units, whose charge left the quotas in these states.
-    pub(super) fn for_quotas<'a>(
-        self,
-        charged: u64,
+    /// The receipt for the units that a limit charged, which left its quotas in these states.
+    pub(super) fn of<'a>(
+        ruling: &Ruling,
         mut quotas: impl ExactSizeIterator<Item = QuotaStatus<'a>> + Clone,
     ) -> Self {
-        let is_leased = self.is_leased();
+        let mut receipt = Self::of_ruling(ruling);
+        let is_leased = ruling.lease.is_some();
         let charges = quotas.clone().map(move |quota| quota.charge(is_leased));
-        let request = quotas.next().filter(|_| self.tier() == REQUEST_TIER);
-        let receipt = self.of_request(request.map(|quota| quota.fitted()));
-        if charged == 0 {
+        let request = quotas.next().filter(|_| ruling.tier == REQUEST_TIER);
+        receipt.request = request.map(|quota| quota.fitted());
+        if ruling.charged == 0 {
             return receipt;
         }
-        receipt.with_charges(charged, charges)
+        receipt.with_charges(ruling.charged, charges)
     }
 }
 
@@ -293,7 +284,7 @@ impl Receipt {
 mod tests {
     use std::sync::Arc;
 
-    use super::{List, Policies};
+    use super::{Parts, Source};
     use crate::{
         Key, LocalLimiter, Quota,
         decision::{Decision, policy::Name},
@@ -304,7 +295,7 @@ mod tests {
         let quotas = [1, 2, 3].map(|limit| Quota::per_day(limit).named_owned(limit.to_string()));
         let limiter = LocalLimiter::new(quotas);
         let first = limiter.acquire(&Key::global(), 1);
-        let List::Several(Policies::Alone(policies), _) = &first.quotas.0 else {
+        let Parts::Several(Source::Quotas(policies), _) = &first.quotas.0 else {
             panic!("several quotas");
         };
         let counts = Arc::strong_count(policies);
@@ -317,7 +308,7 @@ mod tests {
     #[test]
     fn a_static_name_has_no_reference_count() {
         let name = |decision: Decision| match decision.quotas.0 {
-            List::One(policy, _) => policy.name,
+            Parts::One(policy, _) => policy.name,
             _ => panic!("one quota"),
         };
         for quota in [Quota::per_day(1).named("one"), Quota::per_day(1)] {
