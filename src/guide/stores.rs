@@ -4,8 +4,8 @@
 //! [`SharedLimiter::stats`]: crate::shared::SharedLimiter::stats
 //! [`Store`]: crate::shared::Store
 //! [`deadline`]: crate::shared::Store::deadline
-//! [`Call`]: crate::shared::Call
-//! [`Call::apply`]: crate::shared::Call::apply
+//! [`StoreCall`]: crate::shared::StoreCall
+//! [`StoreCall::apply`]: crate::shared::StoreCall::apply
 //! [`CompareAndSwap`]: crate::shared::CompareAndSwap
 //! [`Cas`]: crate::shared::Cas
 //! [`OnFailure`]: crate::OnFailure

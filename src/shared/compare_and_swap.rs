@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::{
     user_store::Store,
-    wire::{Call, Reply, Write},
+    wire::{Reply, StoreCall, Write},
 };
 use crate::{
     clock::Timestamp,
@@ -106,7 +106,7 @@ impl<S: CompareAndSwap> Cas<S> {
 }
 
 impl<S: CompareAndSwap> Store for Cas<S> {
-    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+    async fn transact(&self, key: &str, call: &StoreCall<'_>) -> Result<Reply, StoreError> {
         for tries in 0..MOST_TRIES {
             let (found, now) = self.values.load(key).await?;
             let (value, version) = found.unzip();

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, sync::Arc, sync::Mutex};
 
 use super::{
     user_store::Store,
-    wire::{Call, Reply, Write},
+    wire::{Reply, StoreCall, Write},
 };
 use crate::{
     clock::{Clock, OsClock, SharedClock, Timestamp},
@@ -87,7 +87,7 @@ impl Default for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+    async fn transact(&self, key: &str, call: &StoreCall<'_>) -> Result<Reply, StoreError> {
         let mut values = unpoisoned(self.0.values.lock());
         // Read under the lock, so that no value is later than now unless the clock stepped back.
         let now = self.0.clock.read().wall;

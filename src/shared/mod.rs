@@ -2,7 +2,7 @@
 //! stores that can replace Redis.
 //!
 //! A [`RedisLimiter`] keeps its values in Redis. A [`SharedLimiter`] keeps them in a [`Store`] of
-//! your own, which calls [`Call::apply`] under a lock, or in a [`CompareAndSwap`].
+//! your own, which calls [`StoreCall::apply`] under a lock, or in a [`CompareAndSwap`].
 //!
 //! [`RedisLimiter`]: crate::RedisLimiter
 
@@ -16,7 +16,7 @@
 // 3. The operation waits in the queue of its subject and leaves with others (`batching.rs`). `limiter/store_calls.rs`
 //    attaches the messages of the ledger to the call.
 // 4. `store_backend/` has the two ways to a store. For Redis, `store_backend/redis.rs` chooses a script, which reads
-//    and writes the texts of `wire/`. For a store of a user, `store_backend/custom.rs` hands over a `Call`, and
+//    and writes the texts of `wire/`. For a store of a user, `store_backend/custom.rs` hands over a `StoreCall`, and
 //    `script_in_rust.rs` does what the script would. Rows of other nodes are settled on the way
 //    (`subject_settlement.rs`).
 // 5. The answer goes to the cache, to the ledger and to all that wait for it. If there is none in time, `fallback.rs`
@@ -64,5 +64,5 @@ pub use self::{
     operation_answer::RedisFuture,
     store_backend::StoreBackend,
     user_store::Store,
-    wire::{Applied, Call, Reply, Write},
+    wire::{Applied, Reply, StoreCall, Write},
 };

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     subject_settlement::Settlement,
-    wire::{Applied, Call, Reply, Write, subject_value::SubjectValue},
+    wire::{Applied, Reply, StoreCall, Write, subject_value::SubjectValue},
 };
 use crate::{
     algorithm::{CounterIndex, Held, State, States, Verdict, View},
@@ -20,7 +20,7 @@ use crate::{
     store::error::{StoreError, StoreErrorKind},
 };
 
-impl Call<'_> {
+impl StoreCall<'_> {
     /// Applies the operations at `now` to the value of a key; `None` if the key has no value.
     ///
     /// The result depends on the arguments only: a store may call this again with another value.

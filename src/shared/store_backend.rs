@@ -13,7 +13,7 @@ use super::{
     hashed_key_names::SubjectName,
     ledger::AttachedMessage,
     wire::{
-        Call,
+        StoreCall,
         plan::{Plan, TierPlan},
     },
 };
@@ -103,8 +103,8 @@ impl<'a> DecideCall<'a> {
     }
 
     /// The operations of the subject at this index, and its message.
-    fn of(&self, at: usize, ops: &'a SubjectOps) -> Call<'a> {
-        let call = Call::new(self.plan, self.chosen, &ops.rows);
+    fn of(&self, at: usize, ops: &'a SubjectOps) -> StoreCall<'a> {
+        let call = StoreCall::new(self.plan, self.chosen, &ops.rows);
         match self.message(at).message() {
             Some(message) => call.with_message(message),
             None => call,

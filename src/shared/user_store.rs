@@ -2,19 +2,19 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use super::wire::{Call, Reply};
+use super::wire::{Reply, StoreCall};
 use crate::store::error::StoreError;
 
 /// Keeps the bytes of a value for each subject, for a [`SharedLimiter`](super::SharedLimiter).
 ///
-/// A store with locks or transactions calls [`Call::apply`] between reading and writing. A store
+/// A store with locks or transactions calls [`StoreCall::apply`] between reading and writing. A store
 /// that compares and swaps implements [`CompareAndSwap`](super::CompareAndSwap) instead.
 ///
 /// ```
 /// use std::{collections::HashMap, sync::Mutex};
 /// use tower_ratelimit::{
 ///     clock::{Clock, OsClock},
-///     shared::{Call, Reply, Store},
+///     shared::{StoreCall, Reply, Store},
 ///     store::StoreError,
 /// };
 ///
@@ -22,7 +22,7 @@ use crate::store::error::StoreError;
 /// struct Values(Mutex<HashMap<String, Vec<u8>>>);
 ///
 /// impl Store for Values {
-///     async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+///     async fn transact(&self, key: &str, call: &StoreCall<'_>) -> Result<Reply, StoreError> {
 ///         let mut values = self.0.lock().expect("no panic");
 ///         let clock = OsClock::new();
 ///         let now = clock.wall(clock.now());
@@ -44,7 +44,7 @@ pub trait Store: Send + Sync + 'static {
     fn transact(
         &self,
         key: &str,
-        call: &Call<'_>,
+        call: &StoreCall<'_>,
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
 
     /// The longest duration of a call, at most an hour. After that the limiter's
@@ -59,7 +59,7 @@ impl<S: Store> Store for Arc<S> {
     fn transact(
         &self,
         key: &str,
-        call: &Call<'_>,
+        call: &StoreCall<'_>,
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send {
         S::transact(self, key, call)
     }

@@ -20,7 +20,7 @@ use crate::{decision::Op, limiter::tier_set::Chosen};
 ///
 /// A [store](crate::shared::Store) that keeps bytes writes the value that [`apply`](Self::apply) returns.
 #[derive(Debug, Clone, Copy)]
-pub struct Call<'a> {
+pub struct StoreCall<'a> {
     pub(in crate::shared) plan: &'a Plan,
     pub(in crate::shared) tier: Chosen,
     pub(in crate::shared) rows: &'a [(Op, usize)],
@@ -37,11 +37,11 @@ pub struct LateCall {
     message: Option<NodeMessage>,
 }
 
-/// The reply to a [`Call`]: each operation's outcome, for the limiter.
+/// The reply to a [`StoreCall`]: each operation's outcome, for the limiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply(Vec<u8>);
 
-/// The outcome of [`Call::apply`].
+/// The outcome of [`StoreCall::apply`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Applied {
@@ -70,7 +70,7 @@ impl Write {
     }
 }
 
-impl<'a> Call<'a> {
+impl<'a> StoreCall<'a> {
     pub(in crate::shared) const fn new(
         plan: &'a Plan,
         tier: Chosen,
@@ -122,8 +122,8 @@ impl<'a> Call<'a> {
 
 impl LateCall {
     /// The call.
-    pub fn call(&self) -> Call<'_> {
-        Call {
+    pub fn call(&self) -> StoreCall<'_> {
+        StoreCall {
             plan: &self.plan,
             tier: self.tier,
             rows: &self.rows,

@@ -252,14 +252,14 @@ fn without_redis() {
 #[cfg(feature = "redis")]
 fn without_store(kind: tower_ratelimit::store::StoreErrorKind) {
     use tower_ratelimit::{
-        shared::{Call, Reply, SharedLimiter, Store},
+        shared::{Reply, SharedLimiter, Store, StoreCall},
         store::StoreError,
     };
 
     struct Broken(tower_ratelimit::store::StoreErrorKind);
 
     impl Store for Broken {
-        async fn transact(&self, _: &str, _: &Call<'_>) -> Result<Reply, StoreError> {
+        async fn transact(&self, _: &str, _: &StoreCall<'_>) -> Result<Reply, StoreError> {
             Err(StoreError::new(self.0, "as configured"))
         }
     }

@@ -6,7 +6,7 @@ use testkit::{charges::utc, needs};
 use tower_ratelimit::{
     Key, OnFailure, Quota, RedisLimiter,
     clock::{Clock as _, OsClock, Timestamp},
-    shared::{Call, Reply, SharedLimiter, Store},
+    shared::{Reply, SharedLimiter, Store, StoreCall},
     store::{StoreError, StoreErrorKind},
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct Apart {
 }
 
 impl Store for Apart {
-    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+    async fn transact(&self, key: &str, call: &StoreCall<'_>) -> Result<Reply, StoreError> {
         let mut arguments = call.script_arguments(Some(self.node));
         arguments[0] = self.server.lock().unwrap().as_micros().to_string();
         let mut redis = self.redis.lock().unwrap();

@@ -20,7 +20,7 @@ use testkit::{needs, servers::Server};
 use tower_ratelimit::{
     Key,
     clock::{Clock, ManualClock},
-    shared::{Applied, Call, NodeReply, RedisLimiterBuilder, Reply, Store, Write},
+    shared::{Applied, NodeReply, RedisLimiterBuilder, Reply, Store, StoreCall, Write},
     store::{StoreError, StoreErrorKind},
 };
 
@@ -165,7 +165,7 @@ fn written(write: &Write) -> Vec<u8> {
 
 impl Both {
     /// Calls both, and returns the reply.
-    fn request(&self, key: &str, call: &Call<'_>) -> Result<Vec<u8>, StoreError> {
+    fn request(&self, key: &str, call: &StoreCall<'_>) -> Result<Vec<u8>, StoreError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let now = self.clock.now();
         let before = self.before(key);
@@ -223,7 +223,7 @@ impl Both {
     fn request_leased(
         &self,
         key: &str,
-        call: &Call<'_>,
+        call: &StoreCall<'_>,
         nodes: &mut Nodes,
     ) -> Result<Vec<u8>, StoreError> {
         let (node, clause) = nodes.clause(key);
@@ -273,7 +273,7 @@ fn is_same(own: Option<&Write>, write: Option<&[u8]>) -> bool {
 }
 
 impl Store for Both {
-    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+    async fn transact(&self, key: &str, call: &StoreCall<'_>) -> Result<Reply, StoreError> {
         let Some(nodes) = &self.leases else {
             return self.request(key, call).map(Reply::from_bytes);
         };

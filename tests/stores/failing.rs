@@ -14,7 +14,7 @@ use tower_ratelimit::{
     Key, OnFailure, Quota,
     clock::Timestamp,
     shared::{
-        Call, Cas, CompareAndSwap, MemoryStore, Reply, SharedLimiter, Store, Versioned, Write,
+        Cas, CompareAndSwap, MemoryStore, Reply, SharedLimiter, Store, StoreCall, Versioned, Write,
     },
     store::{StoreError, StoreErrorKind},
 };
@@ -44,7 +44,7 @@ enum Broken {
 }
 
 impl Store for Broken {
-    async fn transact(&self, _: &str, _: &Call<'_>) -> Result<Reply, StoreError> {
+    async fn transact(&self, _: &str, _: &StoreCall<'_>) -> Result<Reply, StoreError> {
         match self {
             Self::Hangs => pending().await,
             Self::Fails => Err(StoreError::new(StoreErrorKind::Other, "no table")),

@@ -16,7 +16,7 @@ use tower_ratelimit::{
     Decision, Key, Limiter as _, OnFailure, Quota,
     decision::{Degradation, Op},
     limiter::Pending,
-    shared::{Call, MemoryStore, Reply, SharedLimiter, Store},
+    shared::{MemoryStore, Reply, SharedLimiter, Store, StoreCall},
     store::{StoreError, StoreErrorKind, StoreHealth},
 };
 
@@ -63,7 +63,7 @@ impl Moody {
 }
 
 impl Store for Moody {
-    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+    async fn transact(&self, key: &str, call: &StoreCall<'_>) -> Result<Reply, StoreError> {
         self.requested.lock().unwrap().insert(key.to_owned());
         let mood = *self.mood.lock().unwrap();
         match mood {

@@ -9,7 +9,7 @@ use crate::{
     shared::{
         known::Known,
         store_backend::Client,
-        wire::{Call, plan::Plan, reply},
+        wire::{StoreCall, plan::Plan, reply},
     },
     store::key_name,
 };
@@ -49,7 +49,9 @@ impl CurrentPlan {
 
     /// The decision about these operations on such a subject.
     fn decide(&self, chosen: Chosen, rows: &[(Op, usize)], time: Timestamp) -> Option<Decision> {
-        let applied = Call::new(&self.plan, chosen, rows).apply(None, time).ok()?;
+        let applied = StoreCall::new(&self.plan, chosen, rows)
+            .apply(None, time)
+            .ok()?;
         let plan = self.plan.of(chosen)?;
         let answered = reply::of_store(&applied.reply, &plan.reply, (1, false)).ok()?;
         answered.rows.into_iter().next().map(|row| row.decision)

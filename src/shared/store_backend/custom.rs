@@ -24,7 +24,7 @@ use crate::{
         batching::{CallWindow, SubjectAnswer, SubjectOps},
         hashed_key_names::SubjectName,
         user_store::Store,
-        wire::{Call, Reply, plan::Plan, reply},
+        wire::{Reply, StoreCall, plan::Plan, reply},
     },
     store::{
         breaker::{Breaker, Guarded},
@@ -151,7 +151,7 @@ impl<S: Store> GuardedStore<S> {
         self: &Arc<Self>,
         call: &DecideCall<'_>,
         ops: &SubjectOps,
-        own: Call<'_>,
+        own: StoreCall<'_>,
     ) -> SubjectAnswer {
         let reply = self.call(&ops.subject, &own).await?;
         reply::of_store(
@@ -162,7 +162,7 @@ impl<S: Store> GuardedStore<S> {
     }
 
     /// Runs the call within the deadline, and reports the outcome to the breaker.
-    async fn call(self: &Arc<Self>, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+    async fn call(self: &Arc<Self>, key: &str, call: &StoreCall<'_>) -> Result<Reply, StoreError> {
         let began_at = Instant::now();
         let outcome = match self.admit().await {
             Ok(epoch) => {
@@ -179,7 +179,7 @@ impl<S: Store> GuardedStore<S> {
         outcome
     }
 
-    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+    async fn transact(&self, key: &str, call: &StoreCall<'_>) -> Result<Reply, StoreError> {
         match timeout(self.breaker.deadline, self.store.transact(key, call)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(StoreError::timeout(self.breaker.deadline).of_a_store()),
@@ -219,7 +219,7 @@ impl<S: Store> Guarded for GuardedStore<S> {
     /// Reads and writes a value as a call does.
     async fn try_out(&self, _: &mut u64) -> Result<(), StoreError> {
         let rows = [(Op::Hit(1), 1)];
-        let call = Call::new(&self.trial, Chosen::Tier(0), &rows);
+        let call = StoreCall::new(&self.trial, Chosen::Tier(0), &rows);
         match self.transact(TRIAL_KEY, &call).await {
             Err(error) if !is_about_one_key(&error) => Err(error),
             _ => Ok(()),

@@ -27,7 +27,7 @@ use crate::{
         ledger::AttachedMessage,
         script_choice::ComplexValues,
         wire::{
-            Call,
+            StoreCall,
             plan::{Plan, SpecializedScript, TierPlan},
             reply::{self, SubjectReply},
         },
@@ -180,7 +180,7 @@ struct ScriptCalls<'a> {
 #[derive(Clone, Copy)]
 struct SubjectCall<'a> {
     ops: &'a SubjectOps,
-    call: Call<'a>,
+    call: StoreCall<'a>,
     /// Whether the scripts for few operations can decide. They cannot read values with leases.
     is_simple: bool,
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{
-    Call,
+    StoreCall,
     node_message::{LONGEST_LEASE, NodeMessage, NodeReport},
     plan::{SpecializedScript, TierPlan, micros_and_rest},
 };
@@ -14,7 +14,7 @@ use crate::{
     store::LUA_MAX_INT,
 };
 
-impl Call<'_> {
+impl StoreCall<'_> {
     /// The arguments of the general script, for tests of this crate that compare the two.
     #[doc(hidden)]
     pub fn script_arguments(&self, now: Option<Timestamp>) -> Vec<String> {
@@ -36,7 +36,7 @@ impl TierPlan {
         &self,
         script: Option<SpecializedScript>,
         now: Option<u64>,
-        calls: &[Call<'_>],
+        calls: &[StoreCall<'_>],
     ) -> Vec<Cow<'_, str>> {
         let plan = self.constant_arguments(script);
         let mut arguments = Vec::with_capacity(1 + plan.len() + 4 * calls.len());
@@ -44,7 +44,7 @@ impl TierPlan {
         arguments.extend(plan.iter().map(|text| Cow::from(text.as_str())));
         self.set_timed(&mut arguments, now);
         let mut before: Option<&[(Op, usize)]> = None;
-        for Call { rows, message, .. } in calls {
+        for StoreCall { rows, message, .. } in calls {
             if let Some(message) = message {
                 push_message(&mut arguments, message);
             }
@@ -197,7 +197,7 @@ mod tests {
         let script = plan.specialized_script();
         assert_eq!(script, Some(SpecializedScript::Bucket));
         let subjects: [&[_]; 5] = [&one, &one, &two, &two, &one];
-        let calls = subjects.map(|rows| Call::new(&limits, Chosen::Tier(0), rows));
+        let calls = subjects.map(|rows| StoreCall::new(&limits, Chosen::Tier(0), rows));
         let arguments = plan.arguments(script, Some(5), &calls);
         assert_eq!(
             arguments.join(" "),
@@ -226,7 +226,7 @@ mod tests {
             total: 3,
             counted: 4,
         });
-        let call = Call::new(&limits, Chosen::Tier(0), &rows);
+        let call = StoreCall::new(&limits, Chosen::Tier(0), &rows);
         let calls = [
             call,
             call.with_message(&lease),

@@ -8,7 +8,7 @@ use tokio::{
 };
 use tower_ratelimit::{
     clock::{Clock, Timestamp},
-    shared::{Call, CompareAndSwap, NodeReply, Reply, Store, Versioned, Write},
+    shared::{CompareAndSwap, NodeReply, Reply, Store, StoreCall, Versioned, Write},
     store::StoreError,
 };
 
@@ -70,7 +70,7 @@ impl SimStore {
     }
 
     /// Runs the call after this time, whatever its node does meanwhile.
-    fn execute_late(&self, key: &str, call: &Call<'_>, after: Duration) {
+    fn execute_late(&self, key: &str, call: &StoreCall<'_>, after: Duration) {
         let (store, key, call) = (self.clone(), key.to_owned(), call.to_late());
         tokio::spawn(async move {
             sleep(after).await;
@@ -98,7 +98,7 @@ async fn pass(time: Duration) {
 }
 
 impl Store for SimStore {
-    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+    async fn transact(&self, key: &str, call: &StoreCall<'_>) -> Result<Reply, StoreError> {
         let (world, sent_at) = (&self.world, Instant::now());
         let who = subject(key).map(|subject| (self.life.number, subject));
         let lease_call = who.zip(lease(call));

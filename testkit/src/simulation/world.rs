@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tower_ratelimit::{
     Decision, LimiterError, Priority,
     clock::{Clock, Timestamp},
-    shared::{Call, MemoryStore, NodeMessage, NodeReply, NodeReport, Reply, Store as _},
+    shared::{MemoryStore, NodeMessage, NodeReply, NodeReport, Reply, Store as _, StoreCall},
     store::StoreError,
 };
 
@@ -145,7 +145,7 @@ pub(super) fn subject(key: &str) -> Option<u64> {
 }
 
 /// The message about a lease that a call carries, if any.
-pub(super) fn lease<'a>(call: &Call<'a>) -> Option<&'a NodeMessage> {
+pub(super) fn lease<'a>(call: &StoreCall<'a>) -> Option<&'a NodeMessage> {
     // In eventual mode nothing is leased.
     call.message()
         .filter(|message| matches!(message.report, NodeReport::Lease { .. }))
@@ -243,7 +243,7 @@ impl World {
         &self,
         life: &Life,
         key: &str,
-        call: &Call<'_>,
+        call: &StoreCall<'_>,
     ) -> (Result<Reply, StoreError>, Done) {
         let (now, fast, node) = (self.clock.now(), self.clock.fast(), life.node);
         let reply = self.memory.transact(key, call).await;

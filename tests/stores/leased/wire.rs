@@ -13,7 +13,7 @@ use std::{
 use tokio::time::sleep;
 use tower_ratelimit::{
     clock::{Clock, Timestamp, TokioClock},
-    shared::{Call, MemoryStore, Reply, Store},
+    shared::{MemoryStore, Reply, Store, StoreCall},
     store::{StoreError, StoreErrorKind},
 };
 
@@ -80,7 +80,7 @@ impl Wire {
 }
 
 impl Store for Wire {
-    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+    async fn transact(&self, key: &str, call: &StoreCall<'_>) -> Result<Reply, StoreError> {
         self.0.calls.fetch_add(1, Ordering::Relaxed);
         let fault = self.fault();
         if let Some(Fault::Fails) = fault {

@@ -8,7 +8,7 @@ use crate::{
     decision::Outcome,
     shared::{
         batching::AnsweredOps,
-        wire::{Call, node_message::NodeReport, reply, subject_value::SubjectValue},
+        wire::{StoreCall, node_message::NodeReport, reply, subject_value::SubjectValue},
     },
 };
 
@@ -39,7 +39,7 @@ impl Shop {
 
     fn call(&mut self, op: &Op, message: &NodeMessage, now: Instant) -> AnsweredOps {
         let ops = [(op.clone(), 1)];
-        let call = Call::new(&self.plan, SUBJECT.chosen, &ops).with_message(message);
+        let call = StoreCall::new(&self.plan, SUBJECT.chosen, &ops).with_message(message);
         let applied = call.apply(self.value.as_deref(), self.time(now));
         let applied = applied.expect("one of ours");
         self.value = applied.write.map(|write| write.value).or(self.value.take());

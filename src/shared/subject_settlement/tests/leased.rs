@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     clock::Timestamp,
     limiter::tier_set::Chosen,
-    shared::wire::{Call, node_message::RowStatus, reply},
+    shared::wire::{StoreCall, node_message::RowStatus, reply},
 };
 
 /// Ten nodes hold units while the bucket refills, and spend all of them at once: no more than the burst.
@@ -266,7 +266,7 @@ fn a_denial_without_a_message_has_the_time_to_cache_it() {
     let mut world = World::new(&[Quota::per(100, Duration::from_secs(100))], 2, START);
     let hold = |world: &World| {
         let ops = [(Op::Acquire(80), 1)];
-        let call = Call::new(&world.plan, Chosen::Tier(0), &ops);
+        let call = StoreCall::new(&world.plan, Chosen::Tier(0), &ops);
         let now = Timestamp::from_micros(world.now);
         let applied = call
             .apply(world.value.as_deref(), now)

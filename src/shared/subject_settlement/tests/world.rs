@@ -8,7 +8,7 @@ use crate::{
     limiter::tier_set::{Chosen, LimitTerms, TierSet},
     quota::Quota,
     shared::wire::{
-        Applied, Call,
+        Applied, StoreCall,
         node_message::{NodeMessage, NodeReply, RowStatus},
         node_rows::NodeRow,
         plan::Plan,
@@ -129,7 +129,7 @@ impl World {
         ops: &[(Op, usize)],
         lease: Option<&NodeMessage>,
     ) -> Checked<Done> {
-        let call = Call::new(&self.plan, Chosen::Tier(0), ops);
+        let call = StoreCall::new(&self.plan, Chosen::Tier(0), ops);
         let call = lease.map_or(call, |lease| call.with_message(lease));
         let now = Timestamp::from_micros(self.now);
         let applied = call.apply(self.value.as_deref(), now).expect("one of ours");
@@ -196,7 +196,7 @@ impl World {
     /// Checks that the value is as good as none then.
     fn is_over_at(&self, now: u64) -> Checked {
         let ops = [(Op::Peek(1), 1)];
-        let call = Call::new(&self.plan, Chosen::Tier(0), &ops);
+        let call = StoreCall::new(&self.plan, Chosen::Tier(0), &ops);
         let ask = |value: Option<&[u8]>| {
             let applied = call.apply(value, Timestamp::from_micros(now));
             applied.expect("one of ours").reply
@@ -216,7 +216,7 @@ impl World {
         {
             let at = Timestamp::from_micros(self.now).saturating_add(wait);
             let rows = [(op.clone(), 1)];
-            let call = Call::new(&self.plan, Chosen::Tier(0), &rows);
+            let call = StoreCall::new(&self.plan, Chosen::Tier(0), &rows);
             let reply = call.apply(self.value.as_deref(), at).expect("one of ours");
             let tier = self.plan.of(Chosen::Tier(0)).expect("the default tier");
             let rows = reply::of_store(&reply.reply, &tier.reply, (1, false));
@@ -244,7 +244,7 @@ impl World {
     /// Sends a first message and checks nothing.
     pub(super) fn lease_unchecked(&mut self, name: u64, request: &Request) -> NodeReply {
         let message = request.message(name.to_be_bytes(), 1, (0, 0));
-        let call = Call::new(&self.plan, Chosen::Tier(0), &[]).with_message(&message);
+        let call = StoreCall::new(&self.plan, Chosen::Tier(0), &[]).with_message(&message);
         let now = Timestamp::from_micros(self.now);
         let applied = call.apply(self.value.as_deref(), now).expect("one of ours");
         self.value = applied.write.map(|write| write.value).or(self.value.take());
