@@ -43,7 +43,8 @@ pub trait Limiter: Send + Sync + 'static {
     ///
     /// ```
     /// use tower_ratelimit::{
-    ///     Decision, Limiter, LimiterError, LocalLimiter, Policy, limiter::{Call, Never, OpRef, Pending},
+    ///     Decision, Limiter, LimiterError, LocalLimiter, decision::Policy,
+    ///     limiter::{Call, Never, OpRef, Pending},
     /// };
     ///
     /// /// Counts what passes, and nothing else.
