@@ -31,7 +31,7 @@ pin_project_lite::pin_project! {
     }
 }
 
-/// What follows a body. Dropped after it.
+/// A follower of a body; dropped after it.
 pub trait Follow<B: Body> {
     type Error;
 

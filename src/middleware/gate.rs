@@ -43,7 +43,7 @@ pub enum RequestOutcome<P, B, D> {
 /// response is long, and each conversion would move it.
 pub(crate) type FinalOutcome<P, B> = RequestOutcome<P, B, Infallible>;
 
-/// What is known of a request before it is taken apart.
+/// The outcome for a request before it is taken apart.
 #[allow(missing_debug_implementations, reason = "users only name it")]
 pub enum Begun<W> {
     /// It passes.
@@ -53,13 +53,13 @@ pub enum Begun<W> {
     Nothing,
 }
 
-/// What decides about requests, without a body.
+/// A decision about requests: its types without those of bodies.
 pub trait Admit {
-    /// What is left to do when the response comes; by default nothing.
+    /// The work that is left when the response comes; by default none.
     type Work: Default;
     /// A decision that takes time.
     type Deferred;
-    /// What a response waits for.
+    /// The correction that a response waits for.
     type Late;
 }
 
@@ -240,7 +240,7 @@ where
     /// Decides about the request, and calls the inner service at once if it passes now.
     // A request is long, and each call that passes it on would move it, even an inlined one.
     #[inline(always)]
-    pub(crate) fn new(
+    fn new(
         inner: &mut S,
         request: Request<B>,
         decide: impl FnOnce(&mut Parts) -> RequestOutcome<A::Work, ResBody, A::Deferred>,
@@ -262,17 +262,6 @@ where
             }
             RequestOutcome::Defer(deferred) => Self::waiting(deferred, inner, parts, body),
         }
-    }
-
-    /// The work of a response that is ready.
-    #[cfg(feature = "rules")]
-    pub(crate) fn work(self: Pin<&mut Self>) -> &mut A::Work {
-        self.project().work
-    }
-
-    #[cfg(feature = "rules")]
-    pub(crate) const fn is_rejected(&self) -> bool {
-        matches!(self.state, State::Rejected { .. })
     }
 
     #[cold]

@@ -423,7 +423,7 @@ impl<L: Limiter, R> Admission<L, R> {
 
 impl<L: Limiter, R> PendingOutcome<L, R> {
     /// Completes the decision about the request with these parts.
-    pub(super) fn poll<B: 'static>(
+    pub(crate) fn poll<B: 'static>(
         &mut self,
         parts: &mut Parts,
         cx: &mut Context<'_>,

@@ -142,19 +142,20 @@ mod waiting;
 pub use self::background_corrections::settled;
 #[cfg(all(feature = "llm", feature = "tokio"))]
 pub use self::spending::{DeclaredBody, DeclaredFuture, DeclaredLayer, WithDeclared};
+#[cfg(feature = "rules")]
+pub(crate) use self::{
+    decide::{PendingOutcome, RateOutcome, ResponseWork},
+    prepared_admission::{
+        PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues, WaitSettings,
+    },
+    reservation::Correcting,
+    settings::OVERFLOW_FIELD,
+    spending::{CountedResponses, Spending, UnitLimit, follow},
+};
 pub use self::{
     decide::{RateLimit, ResponseFuture},
     decisions_for_handlers::{Decisions, Exposed},
     spending::{Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLimit, Spent},
-};
-#[cfg(feature = "rules")]
-pub(crate) use self::{
-    decide::{RateOutcome, ResponseWork},
-    prepared_admission::{
-        PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues, WaitSettings,
-    },
-    settings::OVERFLOW_FIELD,
-    spending::{CountedResponses, Spending, UnitLimit, follow},
 };
 pub use crate::middleware::{
     followed::Followed,

@@ -357,7 +357,7 @@ pub struct Correcting<L: Limiter, R> {
 
 impl<L: Limiter, R> Correcting<L, R> {
     /// Adds the fields after the correction, or before it if it fails.
-    pub(super) fn poll<B>(&mut self, response: &mut Response<B>, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll<B>(&mut self, response: &mut Response<B>, cx: &mut Context<'_>) -> Poll<()> {
         let answer = ready!(self.answer.as_mut().poll(cx));
         self.reservation.on_answer(answer);
         self.reservation.show(response);

@@ -24,7 +24,8 @@ use crate::{
 };
 
 /// The rules in force, for all services of a layer.
-pub(super) struct Shared<R> {
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct Shared<R> {
     pub(super) admissions: ArcSwap<Admissions<R>>,
     /// Held during a change, so that changes are serial.
     changes: Mutex<Changes>,

@@ -1,210 +1,138 @@
-//! The service whose responses hold the permits of `in_flight`.
+//! The gate whose responses hold the permits of `in_flight`.
 
 use std::{
-    error::Error,
-    fmt,
-    future::Future,
-    pin::Pin,
+    ops::ControlFlow,
     sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use http::{Request, Response};
+use http::{Response, request::Parts};
 use http_body::Body;
-use tower_service::Service;
 
 use super::{
-    future::RulesFuture,
     handle::Shared,
     permits::{AwaitingPermits, decide_holding, request_permits},
-    rule_admissions::Admissions,
-    service::decide_by_verdict,
+    rule_limits::RuleLimits,
+    service::{PendingQuotas, RulesWork, decide_by_verdict},
 };
 use crate::{
     concurrency::{ConcurrencyBody, HeldPermits},
-    middleware::gate::{inner_service, take_ready},
-    rate_limit::{SpendBody, follow},
+    middleware::{
+        followed::{BoxError, Following},
+        gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
+    },
+    rate_limit::{Correcting, SpendBody, follow},
     reject::{ProblemJson, Reject},
 };
 
-/// The body of a response that holds permits, and that `spend` follows.
-type FollowedBody<B> = SpendBody<ConcurrencyBody<B>>;
-
 /// A service whose requests are limited by rules, and whose responses hold permits. Created by
 /// [`HoldingRulesLayer`](super::HoldingRulesLayer).
-pub struct HoldingRulesLimit<S, R = ProblemJson> {
-    inner: S,
-    shared: Arc<Shared<R>>,
+pub type HoldingRulesLimit<S, R = ProblemJson> = Gate<S, Following<Arc<Shared<R>>>>;
+
+/// The response of a [`HoldingRulesLimit`] service.
+///
+/// Dropping it is safe at any time: its permits are released.
+pub type HoldingRulesFuture<S, B, R> = GateFuture<S, B, Following<Arc<Shared<R>>>>;
+
+type HoldingWork<R> = RulesWork<R, HeldPermits>;
+
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub enum PendingHolding<R> {
+    /// Other nodes decide about the permits.
+    Permits(AwaitingPermits<R>),
+    /// The quotas decide.
+    Quotas(PendingQuotas<R, HeldPermits>),
 }
 
-impl<S, R> HoldingRulesLimit<S, R> {
-    pub(super) const fn new(inner: S, shared: Arc<Shared<R>>) -> Self {
-        Self { inner, shared }
-    }
+pub(super) type HoldingOutcome<R, B> =
+    RequestOutcome<HoldingWork<R>, B, PendingQuotas<R, HeldPermits>>;
 
-    inner_service!(S);
+impl<R> Admit for Following<Arc<Shared<R>>> {
+    type Work = HoldingWork<R>;
+    type Deferred = PendingHolding<R>;
+    type Late = Correcting<RuleLimits, R>;
 }
 
-impl<S, R, ReqBody, ResBody> Service<Request<ReqBody>> for HoldingRulesLimit<S, R>
+impl<R, B> Admits<B> for Following<Arc<Shared<R>>>
 where
-    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
-    R: Reject<ResBody>,
-    ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
+    R: Reject<B>,
+    B: Body<Error: Into<BoxError>> + 'static,
 {
-    type Response = Response<FollowedBody<ResBody>>;
-    type Error = S::Error;
-    type Future = HoldingRulesFuture<S, ReqBody, R>;
+    type Body = SpendBody<ConcurrencyBody<B>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    #[inline(never)]
-    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let admissions = self.shared.admissions.load();
-        if admissions.rules.awaits_permits() {
-            let admissions = Arc::clone(&admissions);
-            return HoldingRulesFuture::of_nodes(admissions, &mut self.inner, request);
-        }
-        let mut permits = HeldPermits::default();
-        let held = &mut permits;
-        let response = RulesFuture::new(&mut self.inner, request, move |parts, watched| {
-            // Moved here, so that it is dropped before the inner service is called.
-            let admissions = admissions;
-            let now = admissions.rules.begin(&mut parts.headers);
-            if admissions.rules.has_in_flight() {
-                return decide_holding(&admissions, now, held, watched, parts);
-            }
-            let verdict = admissions.rules.select(parts, now);
-            decide_by_verdict(&admissions, &verdict, watched, parts)
-        });
-        HoldingRulesFuture::decided(response, permits)
-    }
-}
-
-pin_project_lite::pin_project! {
-    /// The response of a [`HoldingRulesLimit`] service.
-    ///
-    /// Dropping it is safe at any time: its permits are released.
-    pub struct HoldingRulesFuture<S, B, R>
-    where
-        S: Service<Request<B>>,
-    {
-        #[pin]
-        state: State<S, B, R>,
-        permits: HeldPermits,
-    }
-}
-
-pin_project_lite::pin_project! {
-    #[project = StateProjection]
-    enum State<S, B, R>
-    where
-        S: Service<Request<B>>,
-    {
-        // Other nodes decide about the permits.
-        AwaitingPermits { waiting: Box<AwaitingPermits<S, B, R>> },
-        // The quotas decide, or have decided.
-        Decided { #[pin] response: RulesFuture<S, B, R> },
-    }
-}
-
-impl<S, B, R> HoldingRulesFuture<S, B, R>
-where
-    S: Service<Request<B>>,
-{
     #[inline(always)]
-    const fn decided(response: RulesFuture<S, B, R>, permits: HeldPermits) -> Self {
-        Self {
-            state: State::Decided { response },
-            permits,
-        }
-    }
-}
-
-impl<S, B, R, ResBody> HoldingRulesFuture<S, B, R>
-where
-    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
-    R: Reject<ResBody>,
-    ResBody: 'static,
-{
-    /// Requests the permits that other nodes count, too.
-    #[cold]
-    #[inline(never)]
-    fn of_nodes(admissions: Arc<Admissions<R>>, inner: &mut S, request: Request<B>) -> Self {
-        let (mut parts, body) = request.into_parts();
+    fn decide(&self, parts: &mut Parts) -> RequestOutcome<HoldingWork<R>, B, PendingHolding<R>> {
+        // Dropped before the inner service is called.
+        let admissions = self.0.admissions.load();
         let now = admissions.rules.begin(&mut parts.headers);
-        let (verdict, requested) = request_permits(&admissions, now, &parts);
-        if requested.is_empty() {
-            let request = Request::from_parts(parts, body);
-            let response = RulesFuture::new(inner, request, |parts, watched| {
-                decide_by_verdict(&admissions, &verdict, watched, parts)
-            });
-            return Self::decided(response, HeldPermits::default());
-        }
-        drop(verdict);
-        let request = Request::from_parts(parts, body);
-        let waiting =
-            AwaitingPermits::new((admissions, requested), now, take_ready(inner), request);
-        Self {
-            state: State::AwaitingPermits {
-                waiting: Box::new(waiting),
-            },
-            permits: HeldPermits::default(),
-        }
-    }
-}
-
-impl<S, B, R, ResBody> Future for HoldingRulesFuture<S, B, R>
-where
-    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
-    R: Reject<ResBody>,
-    ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
-{
-    type Output = Result<Response<FollowedBody<ResBody>>, S::Error>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        let mut response = loop {
-            match this.state.as_mut().project() {
-                StateProjection::Decided { response } => break response,
-                StateProjection::AwaitingPermits { waiting } => {
-                    let (response, permits) = ready!(waiting.poll(cx));
-                    *this.permits = permits;
-                    this.state.set(State::Decided { response });
-                }
+        let (mut watched, mut permits) = (Vec::new(), HeldPermits::default());
+        let outcome = if admissions.rules.awaits_permits() {
+            let (verdict, requested) = request_permits(&admissions, now, parts);
+            if !requested.is_empty() {
+                drop(verdict);
+                let waiting = AwaitingPermits::new(Arc::clone(&admissions), requested, now);
+                return RequestOutcome::Defer(PendingHolding::Permits(waiting));
             }
+            decide_by_verdict(&admissions, &verdict, &mut watched, parts)
+        } else if admissions.rules.has_in_flight() {
+            decide_holding(&admissions, now, &mut permits, &mut watched, parts)
+        } else {
+            let verdict = admissions.rules.select(parts, now);
+            decide_by_verdict(&admissions, &verdict, &mut watched, parts)
         };
-        let result = ready!(response.as_mut().poll(cx));
-        // A quota in Redis, or a wait, may have denied the request since.
-        if response.is_rejected() {
-            this.permits.release();
-        }
-        let permits = std::mem::take(this.permits);
-        let held = result?.map(|body| ConcurrencyBody::new(body, permits));
-        Poll::Ready(Ok(follow(response.work(), held)))
-    }
-}
-
-impl<S: Service<Request<B>>, B, R> fmt::Debug for HoldingRulesFuture<S, B, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HoldingRulesFuture").finish_non_exhaustive()
-    }
-}
-
-impl<S: Clone, R> Clone for HoldingRulesLimit<S, R> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            shared: Arc::clone(&self.shared),
+        match PendingQuotas::outcome(outcome, watched, permits) {
+            RequestOutcome::Pass(work) => RequestOutcome::Pass(work),
+            RequestOutcome::Reject(response) => RequestOutcome::Reject(response),
+            RequestOutcome::Defer(quotas) => RequestOutcome::Defer(PendingHolding::Quotas(quotas)),
         }
     }
-}
 
-impl<S: fmt::Debug, R> fmt::Debug for HoldingRulesLimit<S, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HoldingRulesLimit")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
+    fn poll_decision(
+        deferred: &mut PendingHolding<R>,
+        parts: &mut Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<FinalOutcome<HoldingWork<R>, B>> {
+        loop {
+            match deferred {
+                PendingHolding::Quotas(quotas) => return quotas.poll(parts, cx),
+                PendingHolding::Permits(waiting) => match ready!(waiting.poll(parts, cx)) {
+                    RequestOutcome::Pass(work) => return Poll::Ready(RequestOutcome::Pass(work)),
+                    RequestOutcome::Reject(response) => {
+                        return Poll::Ready(RequestOutcome::Reject(response));
+                    }
+                    RequestOutcome::Defer(quotas) => *deferred = PendingHolding::Quotas(quotas),
+                },
+            }
+        }
+    }
+
+    fn show(work: &mut HoldingWork<R>, response: &mut Response<B>) -> ControlFlow<()> {
+        work.rate.show(response)
+    }
+
+    fn settle(work: &mut HoldingWork<R>, response: &mut Response<B>) -> Option<Self::Late> {
+        work.rate.settle(response)
+    }
+
+    fn poll_late(
+        late: &mut Self::Late,
+        response: &mut Response<B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        late.poll(response, cx)
+    }
+
+    fn wrap<E>(
+        work: &mut HoldingWork<R>,
+        polled: Poll<Result<Response<B>, E>>,
+    ) -> Poll<Result<Response<Self::Body>, E>> {
+        work.settle_watched(&polled);
+        let result = ready!(polled);
+        // Taken before an error is returned, which ends the request.
+        let permits = std::mem::take(&mut work.permits);
+        Poll::Ready(result.map(|response| {
+            let held = response.map(|body| ConcurrencyBody::new(body, permits));
+            follow(&mut work.rate, held)
+        }))
     }
 }

@@ -16,6 +16,7 @@ use super::{
     service::RulesLimit,
 };
 use crate::{
+    middleware::{followed::Following, gate::Gate},
     observe::Observer,
     rate_limit::SharedQueues,
     reject::{IsResponse, ProblemJson, RejectFn, Rejection},
@@ -171,7 +172,7 @@ impl<S, R: Send + Sync + 'static> Layer<S> for RulesLayer<R> {
     type Service = RulesLimit<S, R>;
 
     fn layer(&self, inner: S) -> RulesLimit<S, R> {
-        RulesLimit::new(inner, Arc::clone(self.shared()))
+        Gate::new(inner, Arc::clone(self.shared()))
     }
 }
 
@@ -209,7 +210,7 @@ impl<S, R: Send + Sync + 'static> Layer<S> for HoldingRulesLayer<R> {
     type Service = HoldingRulesLimit<S, R>;
 
     fn layer(&self, inner: S) -> HoldingRulesLimit<S, R> {
-        HoldingRulesLimit::new(inner, Arc::clone(self.0.shared()))
+        Gate::new(inner, Following(Arc::clone(self.0.shared())))
     }
 }
 

@@ -15,7 +15,7 @@
 //! 2. For the other it takes the admission of that rule from `rule_admissions.rs`. Several would be charged as one list,
 //!    all or none: `charged_members.rs` splits rules into limits, `rule_limits.rs` is their limiter, and
 //!    `admission_cache.rs` keeps the admissions of lists that came before.
-//! 3. The admission decides as one of `RateLimitLayer` does, and `future.rs` becomes its response. At the end the status
+//! 3. The admission decides as one of `RateLimitLayer` does, and what it leaves is the `RulesWork` of the response. At the end the status
 //!    also settles the charge of the shadow.
 //!
 //! `decisions_for_other_processes.rs` answers the same question for a process that handles the request elsewhere, and
@@ -24,7 +24,6 @@
 mod admission_cache;
 mod charged_members;
 mod decisions_for_other_processes;
-mod future;
 mod handle;
 mod holding;
 mod in_flight_tables;
@@ -41,9 +40,8 @@ mod watch;
 #[cfg(feature = "rules-watch")]
 pub use self::watch::RulesWatch;
 pub use self::{
-    future::RulesFuture,
     handle::RulesHandle,
     holding::{HoldingRulesFuture, HoldingRulesLimit},
     layer::{HoldingRulesLayer, RulesLayer},
-    service::RulesLimit,
+    service::{RulesFuture, RulesLimit},
 };

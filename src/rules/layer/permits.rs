@@ -9,14 +9,13 @@ use std::{
     time::Instant,
 };
 
-use http::{Request, Response, header::UPGRADE, request::Parts};
-use tower_service::Service;
+use http::{Response, header::UPGRADE, request::Parts};
 
 use super::{
-    future::{RulesFuture, ShadowRequests},
+    holding::HoldingOutcome,
     rule_admissions::Admissions,
     rule_limits::RuleLimits,
-    service::decide_by_verdict,
+    service::{PendingQuotas, ShadowRequests, decide_by_verdict},
 };
 use crate::{
     clock::Timestamp,
@@ -119,12 +118,11 @@ fn settle<P, B, D>(
 }
 
 /// A request that waits for its permits. Dropping it releases those that it has.
-pub(super) struct AwaitingPermits<S, B, R> {
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct AwaitingPermits<R> {
     acquiring: Pin<Box<dyn Future<Output = Result<HeldPermits, Refusal>> + Send>>,
     admissions: Arc<Admissions<R>>,
     now: Timestamp,
-    inner: S,
-    request: Option<Request<B>>,
 }
 
 struct Refusal {
@@ -138,56 +136,41 @@ enum Reason {
     Failed(RejectionKind),
 }
 
-impl<S, B, R> AwaitingPermits<S, B, R>
-where
-    R: Send + Sync + 'static,
-{
+impl<R: Send + Sync + 'static> AwaitingPermits<R> {
     pub(super) fn new(
-        (admissions, requested): (Arc<Admissions<R>>, Vec<RequestedPermit>),
+        admissions: Arc<Admissions<R>>,
+        requested: Vec<RequestedPermit>,
         now: Timestamp,
-        inner: S,
-        request: Request<B>,
     ) -> Self {
         Self {
             acquiring: Box::pin(acquire(Arc::clone(&admissions), requested)),
             admissions,
             now,
-            inner,
-            request: Some(request),
         }
     }
-}
 
-impl<S, B, R, ResBody> AwaitingPermits<S, B, R>
-where
-    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
-    R: Reject<ResBody>,
-    ResBody: 'static,
-{
-    /// The response of the request once it has all permits or is denied one, and the permits.
-    pub(super) fn poll(
+    /// Decides by the quotas once the request has all permits.
+    pub(super) fn poll<B: 'static>(
         &mut self,
+        parts: &mut Parts,
         cx: &mut Context<'_>,
-    ) -> Poll<(RulesFuture<S, B, R>, HeldPermits)> {
+    ) -> Poll<HoldingOutcome<R, B>>
+    where
+        R: Reject<B>,
+    {
         let acquired = ready!(self.acquiring.as_mut().poll(cx));
-        let request = self.request.take().expect("polled after it was ready");
-        let (admissions, now) = (&*self.admissions, self.now);
-        let (mut permits, refusal) = match acquired {
-            Ok(permits) => (permits, None),
-            Err(refusal) => (HeldPermits::default(), Some(refusal)),
+        let (admissions, mut watched) = (&*self.admissions, Vec::new());
+        let mut permits = match acquired {
+            Ok(permits) => permits,
+            Err(refusal) => {
+                let response = refusal.response(admissions, parts);
+                return Poll::Ready(RequestOutcome::Reject(response));
+            }
         };
-        let response = RulesFuture::new(&mut self.inner, request, |parts, watched| {
-            let outcome = match refusal {
-                Some(refusal) => RequestOutcome::Reject(refusal.response(admissions, parts)),
-                None => {
-                    let verdict = admissions.rules.select(parts, now);
-                    decide_by_verdict(admissions, &verdict, watched, parts)
-                }
-            };
-            settle(&mut permits, &outcome, parts);
-            outcome
-        });
-        Poll::Ready((response, permits))
+        let verdict = admissions.rules.select(parts, self.now);
+        let outcome = decide_by_verdict(admissions, &verdict, &mut watched, parts);
+        settle(&mut permits, &outcome, parts);
+        Poll::Ready(PendingQuotas::outcome(outcome, watched, permits))
     }
 }
 

@@ -17,7 +17,8 @@ use crate::{
 /// it. The decision has the quotas of all limits. It is a denial if one of the others denies, or if all limits
 /// overflow.
 #[derive(Clone)]
-pub(super) struct RuleLimits {
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct RuleLimits {
     limits: JointLimiter<AnyLimiter>,
     /// Whether each of several limits may overflow; empty if none may, or if there is only one.
     overflow: Arc<[bool]>,

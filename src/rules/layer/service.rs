@@ -1,26 +1,25 @@
-//! The service that a [`RulesLayer`](super::RulesLayer) makes.
+//! The gate of a [`RulesLayer`](super::RulesLayer): one set of rules decides a request, and settles its response.
 
 use std::{
-    fmt,
+    mem,
+    ops::ControlFlow,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
-use http::{Request, Response, request::Parts};
-use tower_service::Service;
+use http::{Response, StatusCode, request::Parts};
 
 use super::{
-    charged_members::members,
-    future::{RulesFuture, ShadowRequests},
-    handle::Shared,
-    rule_admissions::Admissions,
-    rule_limits::RuleLimits,
+    charged_members::members, handle::Shared, rule_admissions::Admissions, rule_limits::RuleLimits,
 };
 use crate::{
     key::Key,
-    middleware::{gate::inner_service, key_extraction_rules::Uncounted},
+    middleware::{
+        gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
+        key_extraction_rules::Uncounted,
+    },
     quota::Priority,
-    rate_limit::RateOutcome,
+    rate_limit::{Correcting, PendingOutcome, RateOutcome, ResponseWork, ShadowRequest},
     reject::{ProblemJson, Reject},
     rules::{
         select::{ChargeOfRule, RuleCharges, RulesVerdict},
@@ -31,44 +30,159 @@ use crate::{
 /// A service whose requests are limited by rules. Created by [`RulesLayer`](super::RulesLayer).
 ///
 /// Clones share the counts and the reloads.
-pub struct RulesLimit<S, R = ProblemJson> {
-    inner: S,
-    shared: Arc<Shared<R>>,
+pub type RulesLimit<S, R = ProblemJson> = Gate<S, Arc<Shared<R>>>;
+
+/// The response of a [`RulesLimit`](super::RulesLimit) service.
+///
+/// Dropping it is safe at any time. Charged units stay charged.
+pub type RulesFuture<S, B, R> = GateFuture<S, B, Arc<Shared<R>>>;
+
+/// The charges of shadow rules, which `count_if` settles by the response.
+pub(super) type ShadowRequests<R> = Vec<ShadowRequest<RuleLimits, R>>;
+
+/// The work of a response by rules; `P` are the permits of the request.
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct RulesWork<R, P> {
+    pub(super) rate: ResponseWork<RuleLimits, R>,
+    watched: ShadowRequests<R>,
+    pub(super) permits: P,
 }
 
-impl<S, R> RulesLimit<S, R> {
-    pub(super) const fn new(inner: S, shared: Arc<Shared<R>>) -> Self {
-        Self { inner, shared }
-    }
-
-    inner_service!(S);
+/// The decision of the quotas, which takes time.
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct PendingQuotas<R, P> {
+    quotas: PendingOutcome<RuleLimits, R>,
+    watched: ShadowRequests<R>,
+    permits: P,
 }
 
-impl<S, R, ReqBody, ResBody> Service<Request<ReqBody>> for RulesLimit<S, R>
-where
-    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
-    R: Reject<ResBody>,
-    ResBody: 'static,
-{
-    type Response = Response<ResBody>;
-    type Error = S::Error;
-    type Future = RulesFuture<S, ReqBody, R>;
+impl<R> Admit for Arc<Shared<R>> {
+    type Work = RulesWork<R, ()>;
+    type Deferred = PendingQuotas<R, ()>;
+    type Late = Correcting<RuleLimits, R>;
+}
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
+impl<R: Reject<B>, B: 'static> Admits<B> for Arc<Shared<R>> {
+    type Body = B;
+
+    #[inline(always)]
+    fn decide(&self, parts: &mut Parts) -> RequestOutcome<RulesWork<R, ()>, B, Self::Deferred> {
+        // One set of rules decides a request. Its admission also settles the response. It is dropped
+        // before the inner service is called.
+        let admissions = self.admissions.load();
+        let now = admissions.rules.begin(&mut parts.headers);
+        let verdict = admissions.rules.select(parts, now);
+        let mut watched = Vec::new();
+        let outcome = decide_by_verdict(&admissions, &verdict, &mut watched, parts);
+        PendingQuotas::outcome(outcome, watched, ())
     }
 
-    // Not inlined: the caller would build the future on its stack and then move it.
-    #[inline(never)]
-    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let shared = &self.shared;
-        RulesFuture::new(&mut self.inner, request, |parts, watched| {
-            // One set of rules decides a request. Its admission also settles the response. It is dropped
-            // before the inner service is called.
-            let admissions = shared.admissions.load();
-            let now = admissions.rules.begin(&mut parts.headers);
-            let verdict = admissions.rules.select(parts, now);
-            decide_by_verdict(&admissions, &verdict, watched, parts)
+    fn poll_decision(
+        deferred: &mut Self::Deferred,
+        parts: &mut Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<FinalOutcome<RulesWork<R, ()>, B>> {
+        deferred.poll(parts, cx)
+    }
+
+    #[inline(always)]
+    fn show(work: &mut RulesWork<R, ()>, response: &mut Response<B>) -> ControlFlow<()> {
+        work.rate.show(response)
+    }
+
+    fn settle(work: &mut RulesWork<R, ()>, response: &mut Response<B>) -> Option<Self::Late> {
+        work.rate.settle(response)
+    }
+
+    fn poll_late(
+        late: &mut Self::Late,
+        response: &mut Response<B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        late.poll(response, cx)
+    }
+
+    #[inline(always)]
+    fn wrap<E>(
+        work: &mut RulesWork<R, ()>,
+        polled: Poll<Result<Response<B>, E>>,
+    ) -> Poll<Result<Response<B>, E>> {
+        work.settle_watched(&polled);
+        polled
+    }
+}
+
+impl<R, P: Default> Default for RulesWork<R, P> {
+    fn default() -> Self {
+        Self {
+            rate: ResponseWork::Nothing,
+            watched: Vec::new(),
+            permits: P::default(),
+        }
+    }
+}
+
+impl<R: Send + Sync + 'static, P> RulesWork<R, P> {
+    #[inline(always)]
+    pub(super) fn settle_watched<B, E>(&mut self, polled: &Poll<Result<Response<B>, E>>) {
+        if let (false, Poll::Ready(Ok(response))) = (self.watched.is_empty(), polled) {
+            settle(&mut self.watched, response.status());
+        }
+    }
+}
+
+fn settle<R: Send + Sync + 'static>(watched: &mut ShadowRequests<R>, status: StatusCode) {
+    for watched in watched.drain(..) {
+        watched.settle(status);
+    }
+}
+
+impl<R: Send + Sync + 'static, P: Default> PendingQuotas<R, P> {
+    /// The outcome of a request by that of its quotas. A rejection settles the shadows, and drops the permits.
+    #[inline(always)]
+    pub(super) fn outcome<B>(
+        outcome: RateOutcome<RuleLimits, R, B>,
+        mut watched: ShadowRequests<R>,
+        permits: P,
+    ) -> RequestOutcome<RulesWork<R, P>, B, Self> {
+        match outcome {
+            RequestOutcome::Pass(rate) => RequestOutcome::Pass(RulesWork {
+                rate,
+                watched,
+                permits,
+            }),
+            RequestOutcome::Reject(response) => {
+                settle(&mut watched, response.status());
+                RequestOutcome::Reject(response)
+            }
+            RequestOutcome::Defer(quotas) => RequestOutcome::Defer(Self {
+                quotas,
+                watched,
+                permits,
+            }),
+        }
+    }
+
+    pub(super) fn poll<B: 'static>(
+        &mut self,
+        parts: &mut Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<FinalOutcome<RulesWork<R, P>, B>>
+    where
+        R: Reject<B>,
+    {
+        Poll::Ready(match ready!(self.quotas.poll(parts, cx)) {
+            RequestOutcome::Pass(rate) => RequestOutcome::Pass(RulesWork {
+                rate,
+                watched: mem::take(&mut self.watched),
+                permits: mem::take(&mut self.permits),
+            }),
+            RequestOutcome::Reject(response) => {
+                settle(&mut self.watched, response.status());
+                self.permits = P::default();
+                RequestOutcome::Reject(response)
+            }
+            RequestOutcome::Defer(never) => match never {},
         })
     }
 }
@@ -161,21 +275,4 @@ fn decide_spending<'c, 'r: 'c, R: Reject<B>, B: 'static>(
         parts.extensions.insert(NeedsTrailers);
     }
     admission.decide_by_costs((&key, Priority::CRITICAL), costs.iter().copied(), parts)
-}
-
-impl<S: Clone, R> Clone for RulesLimit<S, R> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            shared: Arc::clone(&self.shared),
-        }
-    }
-}
-
-impl<S: fmt::Debug, R> fmt::Debug for RulesLimit<S, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RulesLimit")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
-    }
 }
