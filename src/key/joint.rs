@@ -4,7 +4,10 @@ use std::{borrow::Borrow, convert::Infallible, fmt, net::IpAddr, sync::Arc};
 
 use http::request::Parts;
 
-use super::{Key, KeyExtractor, value::KeyKind};
+use super::{
+    extract::KeyExtractor,
+    value::{Key, KeyKind},
+};
 use crate::{error::KeyError, small_bytes::SmallBytes};
 
 /// Each part begins with its length.

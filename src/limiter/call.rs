@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::Tier;
+use super::tier::Tier;
 use crate::{
     decision::{Op, Receipt},
     error::LimiterError,
-    key::Key,
+    key::value::Key,
     quota::Priority,
 };
 

@@ -3,11 +3,14 @@
 
 use std::{iter, time::Duration};
 
-use super::{Call, Charge, OpRef, Tier};
+use super::{
+    call::{Call, Charge, OpRef},
+    tier::Tier,
+};
 use crate::{
     decision::{LimitReceipt, Op, Receipt, of_other_limits},
     error::LimiterError,
-    key::{JointParts, Key},
+    key::{joint::JointParts, value::Key},
     small_list::SmallList,
 };
 

@@ -13,10 +13,10 @@ use crate::{
     decision::{Decision, JointDecision, Op, QuotaStatuses, Status},
     error::LimiterError,
     limiter::{
-        Tier,
         apply_operation::{Apply, Subject, decided, ruled},
         block::Block,
         local::{eviction::EntryIndex, hash::KeyHash},
+        tier::Tier,
         tier_quotas::{TierIndex, TierQuotas},
         tier_set::Chosen,
     },
