@@ -52,7 +52,7 @@ pub struct PermitAdmission<R> {
 }
 
 /// A service that has a limited number of requests in flight for each key. Made by
-/// [`ConcurrencyLayer`](super::ConcurrencyLayer).
+/// [`ConcurrencyLayer`](crate::ConcurrencyLayer).
 pub type ConcurrencyLimit<S, R = ProblemJson> = Gate<S, Arc<PermitAdmission<R>>>;
 
 /// The response of a [`ConcurrencyLimit`](super::ConcurrencyLimit) service. When it is dropped, its permit comes back.

@@ -156,7 +156,7 @@ impl Decision {
 }
 
 /// The receipt of each of `count` limits, from the answer to an operation on all of them; `None` for one that failed.
-/// That of one limit, the usual case, needs no allocation.
+/// One limit, the usual case, needs no allocation.
 pub(crate) fn receipts_of_each(
     answer: &Result<Decision, LimiterError>,
     count: usize,

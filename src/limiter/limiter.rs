@@ -456,7 +456,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::ManualClock,
-        limiter::{AnyLimiter, LocalLimiter, LocalStore},
+        limiter::{LocalLimiter, LocalStore, any::AnyLimiter},
     };
 
     const QUOTA: Quota = Quota::per_minute(4);

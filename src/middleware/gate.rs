@@ -7,7 +7,7 @@
 //! 2. A request that passes goes to the instance of the inner service that was polled ready. A request whose decision takes
 //!    time takes that instance along. A rejection drops it, since the instance may hold what it got for a call.
 //! 3. The response of a request that passed stays where the inner future puts it, unless something follows its body.
-//!    What the decision left to do, its `Work`, adds the fields. If the response settles the charge, and the limiter does
+//!    The work that the decision left, `Work`, adds the fields. If the response settles the charge, and the limiter does
 //!    not answer at once, the response waits (`Late`).
 //!
 //! Example: a layer counts responses with 401 only. A login is charged, its work is a reservation, and the response has

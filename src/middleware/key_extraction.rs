@@ -71,7 +71,7 @@ impl<R> KeyStage<R> {
         self.key_rules.extract(parts)
     }
 
-    /// The same by the request's extensions, if these are enough.
+    /// The key by the request's extensions, if these are enough.
     #[inline]
     pub(crate) fn extract_early(&self, extensions: &Extensions) -> Option<Key> {
         self.key_rules.extract_early(extensions)

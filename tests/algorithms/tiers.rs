@@ -311,7 +311,7 @@ fn limiter_of_any_kind_has_the_same_tiers() {
     assert_eq!(any.facts().blocks, limiter.facts().blocks);
 }
 
-/// What a key used in one tier is kept while the clock is behind it, though the key is in another tier meanwhile.
+/// The usage of a key in one tier is kept while the clock is behind it, though the key is in another tier meanwhile.
 #[test]
 fn other_tiers_usage_is_saved_after_a_step_back() {
     for quota in every_algorithm(Quota::per_minute(10)) {

@@ -44,9 +44,6 @@ pub enum PendingHolding<R> {
     Quotas(PendingQuotas<R, HeldPermits>),
 }
 
-pub(super) type HoldingOutcome<R, B> =
-    RequestOutcome<HoldingWork<R>, B, PendingQuotas<R, HeldPermits>>;
-
 impl<R> Admit for Following<Arc<Shared<R>>> {
     type Work = HoldingWork<R>;
     type Deferred = PendingHolding<R>;

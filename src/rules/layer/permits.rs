@@ -12,10 +12,9 @@ use std::{
 use http::{Response, header::UPGRADE, request::Parts};
 
 use super::{
-    holding::HoldingOutcome,
     rule_admissions::Admissions,
     rule_limits::RuleLimits,
-    service::{PendingQuotas, ShadowRequests, decide_by_verdict},
+    service::{PendingQuotas, RulesWork, ShadowRequests, decide_by_verdict},
 };
 use crate::{
     clock::Timestamp,
@@ -26,6 +25,9 @@ use crate::{
     reject::{Reject, RejectionKind},
     rules::{rule::Rule, select::RulesVerdict},
 };
+
+type HoldingOutcome<R, B> =
+    RequestOutcome<RulesWork<R, HeldPermits>, B, PendingQuotas<R, HeldPermits>>;
 
 /// A permit that other nodes count, too. It is acquired when its future is polled.
 pub(super) struct RequestedPermit {

@@ -14,7 +14,7 @@ pub(in crate::shared) const LONGEST_LEASE: Duration = Duration::from_secs(60);
 /// The largest number of a message.
 pub(in crate::shared) const LAST_MESSAGE: u32 = (1 << 31) - 1;
 
-/// A node's message about its units of one subject, with the operations of a [`Call`](crate::shared::Call)
+/// A node's message about its units of one subject, with the operations of a [`StoreCall`](crate::shared::StoreCall)
 /// or alone.
 ///
 /// The store applies the report first, then does the operations of the call, then grants units.
