@@ -4,7 +4,7 @@ use std::{iter::repeat_n, sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
 use tower_ratelimit::{
-    AnyLimiter, Decision, Key, Limiter,
+    AnyLimiter, Decision, Key, Limiter, LimiterError,
     clock::Clock,
     decision::Op,
     limiter::{Pending, Tier},
@@ -99,11 +99,20 @@ impl PacerState {
         };
         let observer = self.observer.clone();
         runtime.spawn(async move {
-            if let (Err(_), Some(observer)) = (settlement.await, observer) {
+            let answer = settlement.await;
+            if let Some(observer) = observer
+                && !is_settled(&answer)
+            {
                 observer(&PacerEvent::Unsettled);
             }
         });
     }
+}
+
+/// Whether all limits have settled their charges.
+pub(crate) fn is_settled(answer: &Result<Decision, LimiterError>) -> bool {
+    let settled = answer.as_ref().ok();
+    settled.is_some_and(|decision| decision.parts().all(|part| part.error().is_none()))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::{
     event::PacerEvent,
     learned_limits::Pause,
     open_units::OpenUnits,
-    pacer_state::PacerState,
+    pacer_state::{PacerState, is_settled},
     response_signals::{self, ServerHint, SignalSource},
     unit_limits::SentUnits,
     units::Cost,
@@ -156,8 +156,10 @@ impl SentRequest {
         self.state.wake_head(memory);
         let limits = pacer.units_of_limits.as_deref().unwrap_or_default();
         match units.settle_declared(&self.state.key, limits, tokens) {
-            None | Some(Pending::Ready(Ok(_))) => {}
-            Some(Pending::Ready(Err(_))) => pacer.report(PacerEvent::Unsettled),
+            Some(Pending::Ready(answer)) if !is_settled(&answer) => {
+                pacer.report(PacerEvent::Unsettled);
+            }
+            None | Some(Pending::Ready(_)) => {}
             Some(Pending::Later(settlement)) => pacer.settle_later(settlement),
         }
     }

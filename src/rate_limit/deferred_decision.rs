@@ -19,7 +19,7 @@
 
 use std::{
     mem,
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -310,24 +310,30 @@ impl<L: Limiter, R> Steps<'_, L, R> {
     }
 
     fn on_exceeded(&mut self, answer: Result<Decision, LimiterError>) -> NextStep<L::Future> {
-        NextStep::Done(Ok(match answer {
-            Ok(decision) => decision.into_excess(),
+        let (decision, error) = match answer {
+            Ok(decision) => {
+                let error = decision.error().cloned();
+                (decision.into_excess(), error)
+            }
             Err(error) => {
                 let denial = self.known_denial();
                 let decision =
                     denial.map_or_else(|| self.admission.unmeasured(), Decision::into_excess);
-                self.admission.report_corrected(Corrected {
-                    decision: &decision,
-                    key: self.charge.key,
-                    before: 0,
-                    after: 0,
-                    kept_by_each: &[],
-                    spent: None,
-                    error: Some(&error),
-                });
-                decision
+                (decision, Some(Arc::new(error)))
             }
-        }))
+        };
+        if error.is_some() {
+            self.admission.report_corrected(Corrected {
+                decision: &decision,
+                key: self.charge.key,
+                before: 0,
+                after: 0,
+                kept_by_each: &[],
+                spent: None,
+                error: error.as_deref(),
+            });
+        }
+        NextStep::Done(Ok(decision))
     }
 
     /// The request's denial, or that of the head of its queue.

@@ -1,12 +1,18 @@
 //! An operation of its own for each of several limits of all nodes.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use testkit::{AGE, needs, servers::Server};
+use http::{Request, StatusCode};
+use testkit::{AGE, Probe, needs, servers::Server};
+use tower::{Layer, ServiceExt};
 use tower_ratelimit::{
-    Decision, Key, Limiter, OnFailure, Quota, RedisLimiter, RedisStore,
+    Decision, Global, Key, Limiter, OnFailure, Quota, RateLimitLayer, RedisLimiter, RedisStore,
     decision::Op,
     limiter::{JointLimiter, Tier},
+    observe::Event,
     shared::Mode,
 };
 
@@ -132,4 +138,40 @@ async fn a_limit_settles_its_charge_though_another_one_does_not_answer() {
     assert!(matches!(failed, Err(_) | Ok(true)));
     let requests = both.limiters()[0].peek(&Key::from(1), 1).await.unwrap();
     assert_eq!(requests.remaining(), Some(96));
+}
+
+/// The denial of one limit is known, so its request is charged to both at once.
+#[tokio::test]
+async fn a_limit_that_does_not_charge_a_request_that_exceeds_another_one_is_reported() {
+    needs!(redis);
+    let (server, mut other) = (Server::start().await, Server::start().await);
+    let limits = [(&server, "requests", 1), (&other, "tokens", 100)];
+    let limits = limits.map(|(server, name, units)| {
+        let store = RedisStore::builder().deadline(Duration::from_secs(2));
+        let store = store.connect(&server.url()).unwrap();
+        let quota = Quota::per_day(units).fixed_window().named(name);
+        limiter(quota, Mode::strict(), &store).by(Global)
+    });
+    let errors = Arc::new(Mutex::new(Vec::new()));
+    let reported = Arc::clone(&errors);
+    let layer = RateLimitLayer::all(limits).elastic(|| true);
+    let layer = layer.observer(move |event: &Event<'_>| {
+        if let Event::Corrected(corrected) = event {
+            let error = corrected.error().map(ToString::to_string);
+            reported.lock().unwrap().push(error.unwrap_or_default());
+        }
+    });
+    let service = layer.layer(Probe::default());
+    let send = || service.clone().oneshot(Request::new(String::new()));
+    for _ in 0..2 {
+        assert_eq!(send().await.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(*errors.lock().unwrap(), [""; 0]);
+    other.kill9();
+    assert_eq!(send().await.unwrap().status(), StatusCode::OK);
+    let errors = errors.lock().unwrap();
+    assert!(
+        matches!(&**errors, [error] if error.contains("store")),
+        "{errors:?}"
+    );
 }

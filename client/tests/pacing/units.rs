@@ -1,20 +1,28 @@
 //! Turns that cost several units: fields of providers, declared limits of each unit, and settlements.
 
-use std::convert::Infallible;
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use proptest::prelude::*;
-use testkit::fuzz::random::config;
+use testkit::{fuzz::random::config, needs, programs::eventually, servers};
 use tokio::time::{Instant, timeout};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Quota,
+    OnFailure, Quota, RedisLimiter, RedisStore,
     clock::TokioClock,
     spend::{Tokens, llm::Llm},
 };
-use tower_ratelimit_client::{Advice, Pacer, PacerErrorKind, PacerLayer, UnitLimit, Units};
+use tower_ratelimit_client::{
+    Advice, Pacer, PacerErrorKind, PacerEvent, PacerLayer, UnitLimit, Units,
+};
 
 use super::{Server, URL, api, head, millis, seconds};
 
@@ -195,6 +203,44 @@ async fn a_response_is_settled_by_what_it_used() {
     assert_eq!(wait_for(&pacer, &[Units::tokens(1)]).await, 600);
     let settled = [Units::tokens(1).settled(), Units::output_tokens(90)];
     assert_eq!(wait_for(&pacer, &settled).await, 600);
+}
+
+#[tokio::test]
+async fn a_limit_that_is_not_settled_is_reported_though_another_one_is() {
+    needs!(redis);
+    let (server, mut other) = (
+        servers::Server::start().await,
+        servers::Server::start().await,
+    );
+    let limit = |server: &servers::Server, name| {
+        let store = RedisStore::builder().deadline(seconds(2));
+        let store = store.connect(&server.url()).unwrap();
+        let limiter = RedisLimiter::builder(Quota::per_hour(100).named(name));
+        let limiter = limiter.on_failure(OnFailure::deny());
+        limiter.build(&store).unwrap()
+    };
+    let limits = [
+        UnitLimit::requests(limit(&server, "requests")),
+        UnitLimit::tokens(limit(&other, "tokens")),
+    ];
+    let unsettled = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&unsettled);
+    let pacer = Pacer::all_builder(limits).observer(move |event| {
+        if matches!(event, PacerEvent::Unsettled) {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let pacer = pacer.build().unwrap();
+    let own = [Units::tokens(50).settled()];
+    let mut turn = pacer.turn_of(&api(), own).await.unwrap();
+    let (status, headers) = head(200, &[]);
+    turn.learn(status, &headers);
+    other.kill9();
+    turn.spend(&Tokens::output(10));
+    eventually("a report", async || {
+        (unsettled.load(Ordering::Relaxed) == 1).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
