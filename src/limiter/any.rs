@@ -1,6 +1,6 @@
 //! `AnyLimiter`: any limiter behind one type.
 
-use std::{any::Any, fmt, sync::Arc};
+use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use super::{
     Call, Facts, Limiter, Member, Pending, Tier,
@@ -10,7 +10,7 @@ use super::{
     limiter::{BoxedFuture, ErasedMember},
 };
 use crate::{
-    decision::Policy,
+    decision::{Op, Policy},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
     quota::{OwnedQuota, Priority, Quota},
@@ -53,6 +53,15 @@ pub struct AnyLimiter(Arc<dyn Erased>);
 trait Erased: Send + Sync {
     fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture>;
 
+    /// Goes with the step "callers pass lists of charges": a limiter of several limits checks the number of keys.
+    fn apply_late(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        ops: &[Op],
+        late: Duration,
+    ) -> Pending<BoxedFuture>;
+
     fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>>;
 
     fn policies(&self) -> &[Policy];
@@ -64,10 +73,17 @@ trait Erased: Send + Sync {
 
 impl<L: Limiter> Erased for L {
     fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
-        match Limiter::call(self, call) {
-            Pending::Ready(answer) => Pending::Ready(answer),
-            Pending::Later(future) => Pending::Later(L::boxed(future)),
-        }
+        boxed::<L>(Limiter::call(self, call))
+    }
+
+    fn apply_late(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        ops: &[Op],
+        late: Duration,
+    ) -> Pending<BoxedFuture> {
+        boxed::<L>(Limiter::apply_late(self, tier, key, ops, late))
     }
 
     fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
@@ -84,6 +100,14 @@ impl<L: Limiter> Erased for L {
 
     fn member(&self) -> Option<&dyn ErasedMember> {
         Limiter::member(self)
+    }
+}
+
+#[inline(always)]
+fn boxed<L: Limiter>(answer: Pending<L::Future>) -> Pending<BoxedFuture> {
+    match answer {
+        Pending::Ready(answer) => Pending::Ready(answer),
+        Pending::Later(future) => Pending::Later(L::boxed(future)),
     }
 }
 
@@ -142,6 +166,17 @@ impl Limiter for AnyLimiter {
     #[inline]
     fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
         self.0.call(call)
+    }
+
+    #[inline]
+    fn apply_late(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        ops: &[Op],
+        late: Duration,
+    ) -> Pending<BoxedFuture> {
+        self.0.apply_late(tier, key, ops, late)
     }
 
     fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {

@@ -305,6 +305,17 @@ impl<L: Limiter> Limiter for Arc<L> {
     }
 
     #[inline]
+    fn apply_late(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        ops: &[Op],
+        late: Duration,
+    ) -> Pending<Self::Future> {
+        L::apply_late(self, tier, key, ops, late)
+    }
+
+    #[inline]
     fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
         L::charge(self, class, key, units)
     }

@@ -1,12 +1,12 @@
 //! Promises of limits that are charged together.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use proptest::{collection::vec, prelude::*};
 use testkit::now;
 use tower_ratelimit::{
-    ConfigErrorKind, Decision, Key, Limiter, LimiterError, LimiterErrorKind, LocalLimiter,
-    LocalStore, Quota,
+    AnyLimiter, ConfigErrorKind, Decision, Key, Limiter, LimiterError, LimiterErrorKind,
+    LocalLimiter, LocalStore, Quota,
     clock::ManualClock,
     decision::{Op, Outcome, Receipt},
     limiter::{JointLimiter, Tier},
@@ -382,4 +382,25 @@ fn limits_that_cannot_be_charged_together_are_refused() {
         assert_eq!(error.kind(), LimiterErrorKind::Unsupported);
     }
     assert_eq!(left(&a, &key(1)), 4);
+}
+
+/// A limit whose key is missing would charge nobody.
+#[test]
+fn keys_that_do_not_fit_are_an_error_behind_every_type() {
+    let store = LocalStore::new();
+    let limits = ["one", "other"].map(|name| stored(Quota::per_day(5).named(name), &store));
+    let both = all([&limits[0], &limits[1]]);
+    let (shared, any) = (Arc::new(both.clone()), AnyLimiter::new(both.clone()));
+    for wrong in [joint([1]), joint([1, 2, 3]), key(1)] {
+        let answers = [
+            request(&both, &wrong, Op::Acquire(1)),
+            request(&shared, &wrong, Op::Acquire(1)),
+            request(&any, &wrong, Op::Acquire(1)),
+        ];
+        for answer in answers {
+            let error = answer.expect_err("two keys are needed").to_string();
+            assert!(error.contains("this limiter has 2 limits"), "{error}");
+        }
+    }
+    assert_eq!(limits.map(|limit| left(&limit, &key(1))), [5, 5]);
 }
