@@ -93,7 +93,7 @@ check decision-sixteen 'a decision by sixteen limits together' 0
 check decision-two 'a decision by two quotas of a key' 0
 check log-denied 'a decision, denied by a log of 65,536' 0
 check log-crowded 'a decision that another log makes room for' 0
-check plain 'a request without headers, over a no-op layer' "$noop" 920
+check plain 'a request without headers, over a no-op layer' "$noop" 680
 check plain-priority 'the same of a class of requests, over none' "$(count plain)"
 check plain-stored 'a request by a limit in a store, likewise' "$noop" 1460
 check plain-two 'a request by two quotas of a key, likewise' "$noop"
