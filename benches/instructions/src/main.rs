@@ -24,7 +24,12 @@ use std::{
 use axum::{Router, body::Body, extract::ConnectInfo, routing::get};
 use http::{Request, Response};
 use tower::{Service, layer::layer_fn};
-use tower_ratelimit::{Headers, Key, LocalLimiter, LocalStore, PeerIp, Priority, Quota, RateLimitLayer, clock::{Clock, ManualClock, OsClock, Timestamp}, observe::{Event, Observer, TopKeys}, quota::TimeOfDay};
+use tower_ratelimit::{
+    Headers, Key, LocalLimiter, LocalStore, PeerIp, Priority, Quota, RateLimitLayer,
+    clock::{Clock, ManualClock, OsClock, Timestamp},
+    observe::{Event, Observer, TopKeys},
+    quota::TimeOfDay,
+};
 
 /// Requests, each from an address of its own.
 const COUNT: u16 = 1_000;

@@ -4,7 +4,11 @@ use std::{hint::black_box, net::IpAddr};
 
 #[cfg(feature = "several")]
 use tower_ratelimit::{Global, key::IpPrefix};
-use tower_ratelimit::{Headers, Key, Limiter, LocalLimiter, LocalStore, PeerIp, Quota, RateLimitLayer, decision::Op, limiter::{JointLimiter, Pending}};
+use tower_ratelimit::{
+    Headers, Key, Limiter, LocalLimiter, LocalStore, PeerIp, Quota, RateLimitLayer,
+    decision::Op,
+    limiter::{JointLimiter, Pending},
+};
 
 use crate::{COUNT, USUAL, address, counted};
 

@@ -1,7 +1,10 @@
 use std::{collections::HashMap, fmt, hash::RandomState, net::IpAddr, time::Instant};
 
 use governor::{RateLimiter, middleware::NoOpMiddleware, state::keyed::DashMapStateStore};
-use tower_ratelimit::{Key, LocalLimiter, clock::{Clock as _, OsClock, Timestamp}};
+use tower_ratelimit::{
+    Key, LocalLimiter,
+    clock::{Clock as _, OsClock, Timestamp},
+};
 
 use super::{
     Batches, BenchKey, Decide, LongText, Of,

@@ -3,7 +3,11 @@
 use std::net::IpAddr;
 
 use governor::DefaultKeyedRateLimiter;
-use tower_ratelimit::{Key, Limiter, LocalLimiter, LocalStore, Quota, decision::Op, limiter::{JointLimiter, Pending}};
+use tower_ratelimit::{
+    Key, Limiter, LocalLimiter, LocalStore, Quota,
+    decision::Op,
+    limiter::{JointLimiter, Pending},
+};
 
 use super::{Batches, Decide, EveryKey, Of, check_five, nanos, time};
 use crate::{

@@ -8,7 +8,15 @@ use axum_governor::{
     nz,
 };
 use http::{HeaderName, Method, request::Parts};
-use tower_ratelimit::{ClientIp, Global, Header, Headers, Key, KeyErrorKind, LocalLimiter, MissingKey, PeerIp, Quota, RateLimitLayer, clock::ManualClock, headers::ResetFormat, key::{IpPrefix, key_fn}, limiter::Tier, reject::PlainText};
+use tower_ratelimit::{
+    ClientIp, Global, Header, Headers, Key, KeyErrorKind, LocalLimiter, MissingKey, PeerIp, Quota,
+    RateLimitLayer,
+    clock::ManualClock,
+    headers::ResetFormat,
+    key::{IpPrefix, key_fn},
+    limiter::Tier,
+    reject::PlainText,
+};
 
 use crate::requests::{ALICE, Answer, denial, from, passed, send, statuses, still};
 

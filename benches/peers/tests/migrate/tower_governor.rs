@@ -19,7 +19,11 @@ use tower_governor::{
     governor::{GovernorConfig, GovernorConfigBuilder},
     key_extractor::{GlobalKeyExtractor, KeyExtractor, PeerIpKeyExtractor, SmartIpKeyExtractor},
 };
-use tower_ratelimit::{ClientIp, Global, Key, KeyErrorKind, LocalLimiter, MissingKey, PeerIp, Quota, RateLimitLayer, clock::ManualClock, key::{IpPrefix, key_fn}};
+use tower_ratelimit::{
+    ClientIp, Global, Key, KeyErrorKind, LocalLimiter, MissingKey, PeerIp, Quota, RateLimitLayer,
+    clock::ManualClock,
+    key::{IpPrefix, key_fn},
+};
 
 use crate::requests::{ALICE, BOB, denial, from, passed, send, statuses, still};
 
