@@ -1,5 +1,5 @@
-//! The waiting of denied requests until their turn comes: in the queue of the limit that denies them, and in slots, of which
-//! each key holds a part.
+//! The waiting of denied requests until their turn comes: in the queue of the limit that denies them, and in slots. Each key
+//! holds a part of the slots.
 //!
 //! In: a request that was denied (`enqueue`), or that comes while others of its key wait (`join`). Out: a `QueuePosition`,
 //! or that it does not wait. `deferred_decision.rs` waits, and charges again.
