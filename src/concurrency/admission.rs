@@ -131,7 +131,7 @@ impl<R> PermitAdmission<R> {
         }
     }
 
-    pub(super) const fn responder(&self) -> &Responder<R> {
+    const fn responder(&self) -> &Responder<R> {
         self.key_stage.responder()
     }
 

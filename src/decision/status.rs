@@ -22,9 +22,9 @@ pub(crate) struct Status {
     /// The instant at which a bucket is full.
     pub(crate) end: u64,
     /// The limit in force if it varies, otherwise 0.
-    pub(super) varied: u32,
+    varied: u32,
     pub(super) class: Priority,
-    pub(super) marks: Marks,
+    marks: Marks,
 }
 
 /// Facts about a status in one byte.
@@ -41,9 +41,9 @@ impl Marks {
     /// The units are a fixed window's count.
     pub(crate) const COUNT: Self = Self(8);
     /// The count is above the limit.
-    pub(super) const BEYOND: Self = Self(16);
+    const BEYOND: Self = Self(16);
     /// The quota is a bucket.
-    pub(super) const BUCKET: Self = Self(32);
+    const BUCKET: Self = Self(32);
 
     const fn with(self, mark: Self, set: bool) -> Self {
         if set {

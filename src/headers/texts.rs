@@ -69,7 +69,7 @@ pub(super) struct ConstantParts {
 #[derive(Debug)]
 pub(super) struct PolicyText {
     /// The item of `RateLimit` up to its first number.
-    pub(super) opening: Box<[u8]>,
+    opening: Box<[u8]>,
     pub(super) limit: HeaderValue,
 }
 

@@ -219,7 +219,7 @@ impl Apply<'_> {
 
     /// Whether the operation counts a response, on states of its own.
     #[inline]
-    pub(crate) fn counts_responses(&self) -> bool {
+    fn counts_responses(&self) -> bool {
         matches!(self.op, Op::Settle(1.., _)) && self.limits.block_for.is_some()
     }
 

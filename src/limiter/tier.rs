@@ -167,7 +167,7 @@ impl Tier {
     }
 
     /// The cost of a request in units for each of several limits, where they differ.
-    pub(crate) fn costs(&self) -> Option<&[u64]> {
+    fn costs(&self) -> Option<&[u64]> {
         match &self.0 {
             Which::WithCosts(with) => Some(&with.1),
             Which::InClass(of) => of.0.costs(),

@@ -18,7 +18,7 @@ use crate::quota::Priority;
 pub(super) struct PriorityRule {
     header: Option<ClassHeader>,
     /// The class of requests without a known one in the header.
-    pub(super) default: Priority,
+    default: Priority,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -406,7 +406,7 @@ impl Default for SlotMap {
 }
 
 impl SlotMap {
-    pub(super) fn unknown(entry: Arc<Pipeline>) -> Self {
+    fn unknown(entry: Arc<Pipeline>) -> Self {
         Self {
             servers: vec![entry],
             is_known: false,
@@ -422,7 +422,7 @@ impl SlotMap {
         &self.servers
     }
 
-    pub(super) fn server_of(&self, slot: u16) -> Arc<Pipeline> {
+    fn server_of(&self, slot: u16) -> Arc<Pipeline> {
         let at = self.owners.get(usize::from(slot)).copied().unwrap_or(0);
         Arc::clone(&self.servers[usize::from(at)])
     }
@@ -433,11 +433,11 @@ impl SlotMap {
         known.next().cloned()
     }
 
-    pub(super) fn has(&self, server: &Arc<Pipeline>) -> bool {
+    fn has(&self, server: &Arc<Pipeline>) -> bool {
         self.servers.iter().any(|own| Arc::ptr_eq(own, server))
     }
 
-    pub(super) fn give(&mut self, slots: RangeInclusive<u16>, server: &Arc<Pipeline>) {
+    fn give(&mut self, slots: RangeInclusive<u16>, server: &Arc<Pipeline>) {
         let known = self.servers.iter().position(|own| Arc::ptr_eq(own, server));
         let at = known.unwrap_or(self.servers.len());
         let (Ok(place), Some(owners)) = (

@@ -50,7 +50,7 @@ pub(super) struct Pipeline {
     calls: Arc<InFlight>,
     pub(super) breaker: Breaker,
     pub(super) trials: AtomicU64,
-    pub(super) membership: Option<Membership>,
+    membership: Option<Membership>,
 }
 
 impl Pipeline {
@@ -315,13 +315,13 @@ pub(super) struct CallProgress {
     pub(super) connection: u64,
     /// `None` for a call that is sent however many are in flight.
     pub(super) place: Option<CallPlace>,
-    pub(super) sent_at: Option<Instant>,
+    sent_at: Option<Instant>,
     pub(super) began_at: Instant,
     /// When the caller stops waiting for the response.
     pub(super) until: Instant,
     /// When the last caller stops waiting. A call is not sent from then on: its operations were
     /// decided without the server. `None` for a call that is sent in any case.
-    pub(super) needed_until: Option<Instant>,
+    needed_until: Option<Instant>,
     /// Whether the key's slot is moving to the server, so that `ASKING` is needed.
     pub(super) is_asking: bool,
 }
@@ -339,7 +339,7 @@ impl CallProgress {
         }
     }
 
-    pub(super) fn send(&mut self) -> Result<(), StoreError> {
+    fn send(&mut self) -> Result<(), StoreError> {
         let now = Instant::now();
         if self.needed_until.is_some_and(|at| at <= now) {
             return Err(StoreError::crowded());

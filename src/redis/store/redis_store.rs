@@ -351,7 +351,7 @@ impl Servers {
         }
     }
 
-    pub(super) fn health(&self) -> StoreHealth {
+    fn health(&self) -> StoreHealth {
         match self {
             Self::One(server) => server.breaker().health(),
             Self::Cluster(cluster) => cluster.health(),
@@ -366,14 +366,14 @@ impl Servers {
         }
     }
 
-    pub(super) fn expected(&self) -> Option<Duration> {
+    fn expected(&self) -> Option<Duration> {
         match self {
             Self::One(server) => server.expected(),
             Self::Cluster(cluster) => cluster.expected(),
         }
     }
 
-    pub(super) async fn reconnect(&self) -> Result<(), StoreError> {
+    async fn reconnect(&self) -> Result<(), StoreError> {
         let servers = match self {
             Self::One(server) => vec![Arc::clone(server)],
             Self::Cluster(cluster) => cluster.servers(),
@@ -382,7 +382,7 @@ impl Servers {
         each.into_iter().try_for_each(|outcome| outcome)
     }
 
-    pub(super) async fn check(&self) -> Result<(), StoreError> {
+    async fn check(&self) -> Result<(), StoreError> {
         match self {
             Self::One(server) => server.check().await,
             Self::Cluster(cluster) => cluster.check().await,

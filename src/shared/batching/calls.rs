@@ -249,7 +249,7 @@ impl<P> Batch<P> {
 
     /// Takes up to `most_rows` rows with at most `most_ops` operations in all, and their waiters;
     /// `None` if nothing is left.
-    pub(super) fn take(&mut self, most_rows: usize, most_ops: usize) -> Option<(Rows, Waiters)> {
+    fn take(&mut self, most_rows: usize, most_ops: usize) -> Option<(Rows, Waiters)> {
         if self.waiters.is_empty() {
             return None;
         }

@@ -208,7 +208,7 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Drop for Dispatcher<S, P> {
 type RuntimeQueues<P> = HashMap<Id, SubjectQueues<P>>;
 
 pub(super) struct BatcherState<S, P> {
-    pub(super) sender: S,
+    sender: S,
     queues: Mutex<RuntimeQueues<P>>,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Node {
     /// Units that were spent since the last message was made.
     pub(super) spent: u32,
     /// The microsecond from which the node spends nothing.
-    pub(super) ends: u64,
+    ends: u64,
     /// The message without a reply.
     open: Option<NodeMessage>,
 }
@@ -58,12 +58,12 @@ pub(super) struct World {
     answers: Vec<Answer>,
     /// Units spent from leases, and replies with a pause.
     pub(super) spent: u64,
-    pub(super) pauses: u64,
+    pauses: u64,
 }
 
 /// The outcome of a call.
 pub(super) struct Done {
-    pub(super) decisions: Vec<Decision>,
+    decisions: Vec<Decision>,
     pub(super) lease: Option<NodeReply>,
 }
 
