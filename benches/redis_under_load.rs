@@ -16,8 +16,7 @@ use testkit::{bench_server::Server, network_delay::RoundTrip};
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Concurrency, ConcurrencyLayer, Decision, Key, Limiter, LimiterError, Quota, RedisLimiter,
-    RedisStore,
+    Concurrency, ConcurrencyLayer, Decision, Key, LimiterError, Quota, RedisLimiter, RedisStore,
     concurrency::SharedConcurrency,
     decision::{Degradation, Op},
     key::key_fn,
@@ -130,7 +129,7 @@ impl Bed {
 
 async fn decide(limiter: RedisLimiter, tier: Tier, key: Key) -> Sample {
     let began = Instant::now();
-    let decision = limiter.apply_in(&tier, &key, Op::Acquire(1)).await;
+    let decision = testkit::apply_in(&limiter, &tier, &key, Op::Acquire(1)).await;
     (decision, began.elapsed())
 }
 

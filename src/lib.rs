@@ -152,11 +152,12 @@ pub mod quota;
 pub mod decision;
 pub mod key;
 
-pub mod observe;
 pub mod spend;
 
 mod algorithm;
 pub mod limiter;
+
+pub mod observe;
 
 #[cfg(feature = "shared")]
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]

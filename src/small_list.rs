@@ -3,7 +3,7 @@
 use std::mem;
 
 /// A list of values: on the stack, and on the heap if there are more than `N`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum SmallList<T, const N: usize> {
     /// The first `len` of `values`.
     Short {
@@ -29,30 +29,6 @@ impl<T: Default, const N: usize> SmallList<T, N> {
         }
         Self::new()
     }
-
-    #[inline]
-    pub(crate) fn push(&mut self, value: T) {
-        match self {
-            Self::Short { values, len } if *len < N => {
-                values[*len] = value;
-                *len += 1;
-            }
-            _ => self.push_long(value),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn push_long(&mut self, value: T) {
-        match self {
-            Self::Short { values, .. } => {
-                let mut all: Vec<T> = values.iter_mut().map(mem::take).collect();
-                all.push(value);
-                *self = Self::Long(all);
-            }
-            Self::Long(all) => all.push(value),
-        }
-    }
 }
 
 impl<T: Default, const N: usize> FromIterator<T> for SmallList<T, N> {
@@ -63,7 +39,30 @@ impl<T: Default, const N: usize> FromIterator<T> for SmallList<T, N> {
     }
 }
 
+impl<T> SmallList<T, 1> {
+    /// The values, which need no default.
+    pub(crate) fn of_exact(mut values: impl ExactSizeIterator<Item = T>) -> Self {
+        match (values.len(), values.next()) {
+            (1, Some(only)) => Self::Short {
+                values: [only],
+                len: 1,
+            },
+            (_, first) => Self::Long(first.into_iter().chain(values).collect()),
+        }
+    }
+}
+
 impl<T: Copy, const N: usize> SmallList<T, N> {
+    /// The values, which need no default.
+    pub(crate) fn collected(mut values: impl Iterator<Item = T>) -> Self {
+        let Some(first) = values.next() else {
+            return Self::Long(Vec::new());
+        };
+        let mut list = Self::filled(1, first);
+        values.for_each(|value| list.push(value));
+        list
+    }
+
     /// A list of `len` equal values.
     #[inline]
     pub(crate) fn filled(len: usize, value: T) -> Self {
@@ -78,6 +77,28 @@ impl<T: Copy, const N: usize> SmallList<T, N> {
 }
 
 impl<T, const N: usize> SmallList<T, N> {
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        match self {
+            Self::Short { values, len } if *len < N => {
+                values[*len] = value;
+                *len += 1;
+            }
+            _ => self.push_long(value),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_long(&mut self, value: T) {
+        let mut all = match mem::replace(self, Self::Long(Vec::new())) {
+            Self::Short { values, .. } => Vec::from(values),
+            Self::Long(all) => all,
+        };
+        all.push(value);
+        *self = Self::Long(all);
+    }
+
     #[inline]
     pub(crate) fn as_slice(&self) -> &[T] {
         match self {

@@ -269,7 +269,6 @@ impl PacerBuilder {
     ) -> Pacer {
         let settings = DestinationSettings {
             is_unknown: limiter.is_none(),
-            limits: units_of_limits.as_ref().map(|units| units.len()),
             max_in_flight: self.max_in_flight,
         };
         let state = PacerState {

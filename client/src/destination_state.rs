@@ -58,7 +58,7 @@ impl DestinationState {
         };
         Self {
             destination: destination.clone(),
-            key: settings.key(destination),
+            key: destination.limiter_key(),
             head_permit: Semaphore::new(1),
             in_flight_permits: settings
                 .max_in_flight
@@ -97,20 +97,7 @@ impl DestinationState {
 pub(crate) struct DestinationSettings {
     /// Whether the pacer has no declared limit.
     pub(crate) is_unknown: bool,
-    /// The number of limits that are charged together; `None` for a limiter that takes one key.
-    pub(crate) limits: Option<usize>,
     pub(crate) max_in_flight: Option<usize>,
-}
-
-impl DestinationSettings {
-    /// The key that the limiter counts a destination against.
-    fn key(self, destination: &Destination) -> Key {
-        let key = destination.limiter_key();
-        match self.limits {
-            None => key,
-            Some(limits) => Key::joint(std::iter::repeat_n(key, limits)),
-        }
-    }
 }
 
 /// The states of all destinations.
@@ -240,7 +227,6 @@ mod tests {
     fn a_refused_destination_leaves_nothing() {
         let settings = DestinationSettings {
             is_unknown: true,
-            limits: None,
             max_in_flight: None,
         };
         let (destinations, now) = (Destinations::new(2, settings), Timestamp::from_secs(1));

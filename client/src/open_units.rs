@@ -6,8 +6,8 @@ use http::{HeaderMap, StatusCode};
 use tower_ratelimit::{
     AnyLimiter, Key, Limiter,
     clock::Timestamp,
-    decision::{Op, Receipt},
-    limiter::{Pending, Tier},
+    decision::Receipt,
+    limiter::{Call, Charge, OpRef, Pending},
     spend::Tokens,
 };
 
@@ -122,16 +122,12 @@ impl OpenUnits {
         tokens: &Tokens,
     ) -> Option<Settlement> {
         let charge = self.declared.as_ref()?;
-        let ops: Vec<_> = limits
-            .iter()
-            .map(|limit| {
-                let units = self.units.iter().find(|units| units.unit() == limit.unit);
-                match units.filter(|units| units.is_settled()) {
-                    Some(units) => Op::Settle(units.used_by(tokens), charge.receipt.clone()),
-                    None => Op::Refund(0, None),
-                }
-            })
-            .collect();
-        Some(charge.limiter.apply_each(&Tier::DEFAULT, key, &ops))
+        let charges = limits.iter().enumerate().filter_map(|(at, limit)| {
+            let units = self.units.iter().find(|units| units.unit() == limit.unit)?;
+            let used = units.is_settled().then(|| units.used_by(tokens))?;
+            Some(Charge::new(key, OpRef::Settle(used, &charge.receipt)).limit(at))
+        });
+        let charges: Vec<_> = charges.collect();
+        (!charges.is_empty()).then(|| charge.limiter.call(&Call::of(&charges)))
     }
 }

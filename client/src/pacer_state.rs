@@ -6,8 +6,7 @@ use tokio::runtime::Handle;
 use tower_ratelimit::{
     AnyLimiter, Decision, Key, Limiter, LimiterError,
     clock::Clock,
-    decision::Op,
-    limiter::{Pending, Tier},
+    limiter::{Call, Charge, OpRef, Pending},
 };
 
 use crate::{
@@ -37,8 +36,11 @@ fn charge_each(
     cost: Cost<'_>,
     late: Duration,
 ) -> Pending<<AnyLimiter as Limiter>::Future> {
-    let ops = limits.iter().map(|limit| Op::Acquire(cost.of(limit.unit)));
-    limiter.apply_late(&Tier::DEFAULT, key, &ops.collect::<Vec<_>>(), late)
+    let charges = limits.iter().enumerate().map(|(at, limit)| {
+        let op = OpRef::Acquire(cost.of(limit.unit));
+        Charge::new(key, op).limit(at)
+    });
+    limiter.call(&Call::of(&charges.collect::<Vec<_>>()).late(late))
 }
 
 /// The state of a pacer without its limiter.
@@ -73,8 +75,10 @@ impl PacerState {
         late: Duration,
     ) -> Pending<<AnyLimiter as Limiter>::Future> {
         match &self.units_of_limits {
-            None if late.is_zero() => limiter.acquire(key, cost.requests),
-            None => limiter.apply_late(&Tier::DEFAULT, key, &[Op::Acquire(cost.requests)], late),
+            None => {
+                let charge = Charge::new(key, OpRef::Acquire(cost.requests));
+                limiter.call(&Call::of(&[charge]).late(late))
+            }
             Some(limits) => charge_each(limiter, limits, key, cost, late),
         }
     }

@@ -38,7 +38,7 @@ use crate::{
         key_extraction_rules::PerRequest,
         responder::Responder,
     },
-    observe::Decided,
+    observe::{Decided, KeysOf},
     quota::Priority,
     reject::{ProblemJson, Reject, RejectionKind},
 };
@@ -181,7 +181,7 @@ impl<R> PermitAdmission<R> {
             }
         };
         let responder = self.responder();
-        responder.decided(|| Decided::now(&decision, holder.key(), 1, started));
+        responder.decided(|| Decided::now(&decision, KeysOf::One(holder.key()), 1, started));
         if decision.is_allowed() {
             let shown = responder.decorates();
             RequestOutcome::Pass(Running {

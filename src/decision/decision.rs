@@ -132,8 +132,7 @@ impl Decision {
     /// ```
     /// use tower_ratelimit::{
     ///     Key, Limiter, LocalLimiter, LocalStore, Quota,
-    ///     decision::Op,
-    ///     limiter::{JointLimiter, Tier},
+    ///     limiter::{Call, Charge, JointLimiter, OpRef},
     /// };
     ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -143,15 +142,16 @@ impl Decision {
     /// let tokens = limiter(Quota::per_day(1_000).debt(500).named("tokens"))?;
     /// let both = JointLimiter::new([requests, tokens])?;
     ///
-    /// let key = Key::joint([Key::from("alice"), Key::from("alice")]);
-    /// let each = [Op::Reserve(1), Op::Reserve(900)];
-    /// let reserved = both.apply_each(&Tier::DEFAULT, &key, &each).await?;
+    /// let key = Key::from("alice");
+    /// let charge = |limit, op| Charge::new(&key, op).limit(limit);
+    /// let each = [charge(0, OpRef::Reserve(1)), charge(1, OpRef::Reserve(900))];
+    /// let reserved = both.call(&Call::of(&each)).await?;
     /// assert!(reserved.charged_by_each().eq([1, 900]));
     ///
     /// // A request is a request, and 1,700 tokens were used: 200 are beyond the debt.
     /// let receipt = reserved.receipt();
-    /// let each = [Op::Settle(1, receipt.clone()), Op::Settle(1_700, receipt)];
-    /// let settled = both.apply_each(&Tier::DEFAULT, &key, &each).await?;
+    /// let each = [charge(0, OpRef::Settle(1, &receipt)), charge(1, OpRef::Settle(1_700, &receipt))];
+    /// let settled = both.call(&Call::of(&each)).await?;
     /// assert!(settled.charged_by_each().eq([0, 600]));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # })?;

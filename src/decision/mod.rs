@@ -15,7 +15,6 @@ mod status;
 pub(crate) use self::{
     decision::Decision,
     joint::{JointDecision, receipts_of_each},
-    op::of_other_limits,
     policy::Name,
     receipt::{Charge, LimitReceipt, REQUEST_TIER},
     rounding::{UNKNOWN, whole_seconds},

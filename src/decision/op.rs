@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{decision::Receipt, error::LimiterError};
+use crate::decision::Receipt;
 
 /// An operation of a [`Limiter`](crate::Limiter) on a key.
 ///
@@ -97,21 +97,4 @@ impl Op {
             Self::Settle(..) | Self::Refund(..) | Self::Hit(_) | Self::Spend(_)
         )
     }
-
-    /// The operation with another receipt in place of its own.
-    pub(crate) fn with_receipt(&self, receipt: Receipt) -> Self {
-        match self {
-            Self::Settle(cost, _) => Self::Settle(*cost, receipt),
-            Self::Refund(cost, _) => Self::Refund(*cost, Some(receipt)),
-            other => other.clone(),
-        }
-    }
-}
-
-#[cold]
-pub(crate) fn of_other_limits() -> LimiterError {
-    LimiterError::unsupported(
-        "the receipt is of other limits than the key: refund the receipt of one limit by that \
-         one of limiters(), with its own key",
-    )
 }

@@ -51,12 +51,6 @@ pub trait KeyExtractor: Send + Sync + 'static {
         None
     }
 
-    /// The extractors of limits that are charged together: some may find a key, and others none.
-    #[doc(hidden)]
-    fn of_limits(&self) -> Option<&[Arc<dyn KeyExtractor>]> {
-        None
-    }
-
     /// Takes `other`'s key for requests in which this one's is absent.
     ///
     /// An unavailable key stays an error, since a fault in the set-up must not look like another
@@ -173,10 +167,6 @@ impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
     fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
         E::believed_peer(self, parts)
     }
-
-    fn of_limits(&self) -> Option<&[Arc<dyn KeyExtractor>]> {
-        E::of_limits(self)
-    }
 }
 
 /// Only this box: any `Box<E>` would collide with boxed closures.
@@ -191,10 +181,6 @@ impl KeyExtractor for Box<dyn KeyExtractor> {
 
     fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
         (**self).believed_peer(parts)
-    }
-
-    fn of_limits(&self) -> Option<&[Arc<dyn KeyExtractor>]> {
-        (**self).of_limits()
     }
 }
 

@@ -130,7 +130,6 @@ pub(crate) mod client_ip;
 mod credentials;
 pub(crate) mod extract;
 mod ip_prefix;
-pub(crate) mod joint;
 pub(crate) mod peer;
 pub(crate) mod route;
 pub(crate) mod sent_value;
@@ -139,7 +138,6 @@ pub(crate) mod value;
 
 #[cfg(feature = "rules")]
 pub(crate) use self::client_ip::unmapped;
-pub(crate) use self::joint::JointExtractor;
 #[cfg(feature = "axum")]
 pub use self::route::MatchedRoute;
 #[cfg(all(feature = "axum", feature = "rules"))]

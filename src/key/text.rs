@@ -52,7 +52,7 @@ impl fmt::Display for Revealed<'_> {
             Some((KeyKind::Str, _)) => write!(f, "{:?}", String::from_utf8_lossy(content)),
             Some((KeyKind::Bytes, _)) => hexadecimal(content, f),
             Some((KeyKind::U64, _)) => number(content, f),
-            Some((KeyKind::Tuple | KeyKind::Joint, _)) => tuple(content, f),
+            Some((KeyKind::Tuple, _)) => tuple(content, f),
             Some((KeyKind::Digest, name)) => {
                 write!(f, "{name}:")?;
                 hexadecimal(content.get(..8).unwrap_or(content), f)

@@ -55,11 +55,10 @@ pub(super) enum KeyKind {
     U64 = 5,
     Tuple = 6,
     Digest = 7,
-    Joint = 8,
 }
 
 impl KeyKind {
-    const ALL: [(Self, &'static str); 9] = [
+    const ALL: [(Self, &'static str); 8] = [
         (Self::Global, "global"),
         (Self::Anonymous, "anonymous"),
         (Self::Ip, "ip"),
@@ -68,7 +67,6 @@ impl KeyKind {
         (Self::U64, "u64"),
         (Self::Tuple, "tuple"),
         (Self::Digest, "digest"),
-        (Self::Joint, "joint"),
     ];
 
     /// The kind of a key by its first byte, and what it is called.
@@ -117,8 +115,8 @@ impl Key {
     /// Several keys as one, each with its length, so that no two lists give the same key. The key of a
     /// tuple of extractors, such as `(PeerIp, RequestMethod)`: each combination has a limit of its own.
     ///
-    /// A tuple of one key differs from that key. [`joint`](Self::joint) is for several limits with a key
-    /// each.
+    /// A tuple of one key differs from that key. Limits with a key each are [charged
+    /// together](crate::RateLimitLayer::all).
     pub fn tuple(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut joined = SmallBytes::<MAX_LEN>::new();
         for part in parts {
@@ -157,7 +155,7 @@ impl Key {
             bytes[1..len].copy_from_slice(content);
             return Self(Repr::Inline(len as u8, bytes));
         }
-        if len > MAX_LEN && kind != KeyKind::Joint {
+        if len > MAX_LEN {
             return Self::digest_of(kind, content);
         }
         let mut bytes = Vec::with_capacity(len);

@@ -1,6 +1,6 @@
 //! `AnyLimiter`: any limiter behind one type.
 
-use std::{any::Any, fmt, sync::Arc, time::Duration};
+use std::{any::Any, fmt, sync::Arc};
 
 use super::{
     Call, Facts, Limiter, Member, Pending, Tier,
@@ -10,7 +10,7 @@ use super::{
     limiter::{BoxedFuture, ErasedMember},
 };
 use crate::{
-    decision::{Op, Policy},
+    decision::Policy,
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
     quota::{OwnedQuota, Priority, Quota},
@@ -53,15 +53,6 @@ pub struct AnyLimiter(Arc<dyn Erased>);
 trait Erased: Send + Sync {
     fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture>;
 
-    /// Goes with the step "callers pass lists of charges": a limiter of several limits checks the number of keys.
-    fn apply_late(
-        &self,
-        tier: &Tier,
-        key: &Key,
-        ops: &[Op],
-        late: Duration,
-    ) -> Pending<BoxedFuture>;
-
     fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>>;
 
     fn policies(&self) -> &[Policy];
@@ -74,16 +65,6 @@ trait Erased: Send + Sync {
 impl<L: Limiter> Erased for L {
     fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
         boxed::<L>(Limiter::call(self, call))
-    }
-
-    fn apply_late(
-        &self,
-        tier: &Tier,
-        key: &Key,
-        ops: &[Op],
-        late: Duration,
-    ) -> Pending<BoxedFuture> {
-        boxed::<L>(Limiter::apply_late(self, tier, key, ops, late))
     }
 
     fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
@@ -166,17 +147,6 @@ impl Limiter for AnyLimiter {
     #[inline]
     fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
         self.0.call(call)
-    }
-
-    #[inline]
-    fn apply_late(
-        &self,
-        tier: &Tier,
-        key: &Key,
-        ops: &[Op],
-        late: Duration,
-    ) -> Pending<BoxedFuture> {
-        self.0.apply_late(tier, key, ops, late)
     }
 
     fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
@@ -287,7 +257,7 @@ impl Member for AnyLimiter {
         call: &Call<'_>,
     ) -> Pending<BoxedFuture> {
         let of = |limit| Limiter::member(of(limit)?);
-        match call.charges.first().and_then(|first| of(first.limit)) {
+        match call.charges.first().and_then(|first| of(first.index())) {
             Some(first) => first.call_list(&of, call),
             None => Pending::Ready(Err(LimiterError::unsupported(
                 "the call has no charge of any limit",

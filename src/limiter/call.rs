@@ -37,8 +37,8 @@ pub struct Call<'a> {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Charge<'a> {
-    /// The index of the limit in its limiter; 0 if it has one.
-    pub limit: usize,
+    /// The index of the limit in its limiter. `None` is the only limit: a limiter of several refuses the charge.
+    pub limit: Option<usize>,
     /// The key that the limit counts by.
     pub key: &'a Key,
     /// The quotas that measure the request.
@@ -53,8 +53,8 @@ pub struct Charge<'a> {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct OwnedCharge {
-    /// The index of the limit in its limiter; 0 if it has one.
-    pub limit: usize,
+    /// The index of the limit in its limiter; `None` for the only limit.
+    pub limit: Option<usize>,
     /// The key that the limit counts by.
     pub key: Key,
     /// The quotas that measure the request.
@@ -181,7 +181,7 @@ impl<'a> Charge<'a> {
     pub const fn new(key: &'a Key, op: OpRef<'a>) -> Self {
         static DEFAULT_TIER: Tier = Tier::DEFAULT;
         Self {
-            limit: 0,
+            limit: None,
             key,
             tier: &DEFAULT_TIER,
             class: Priority::CRITICAL,
@@ -192,7 +192,17 @@ impl<'a> Charge<'a> {
     /// This charge, of the limit with this index.
     #[must_use]
     pub const fn limit(self, limit: usize) -> Self {
+        let limit = Some(limit);
         Self { limit, ..self }
+    }
+
+    /// The index of the limit; 0 for the only one.
+    #[inline]
+    pub(crate) const fn index(&self) -> usize {
+        match self.limit {
+            Some(limit) => limit,
+            None => 0,
+        }
     }
 
     /// This charge, by the quotas of `tier`.
@@ -242,6 +252,24 @@ impl<'a> OpRef<'a> {
             Self::Refund(cost, receipt) => Op::Refund(cost, receipt.cloned()),
             Self::Block(length) => Op::Block(length),
             Self::Reset => Op::Reset,
+        }
+    }
+
+    /// The units of the operation; 0 for one without.
+    #[inline]
+    pub(crate) const fn units(self) -> u64 {
+        match self {
+            Self::Acquire(units)
+            | Self::Reserve(units)
+            | Self::Deny(units)
+            | Self::AcquireUpTo(units)
+            | Self::Peek(units)
+            | Self::Hit(units)
+            | Self::Spend(units)
+            | Self::Count(units)
+            | Self::Settle(units, _)
+            | Self::Refund(units, _) => units,
+            Self::Block(_) | Self::Reset => 0,
         }
     }
 

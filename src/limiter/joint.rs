@@ -1,15 +1,15 @@
 //! Limits with keys of their own that are charged together.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use http::request::Parts;
 
 use super::{
     Call, Charge, Facts, Limiter, LocalLimiter, LocalStore, Never, OpRef, Pending, Tier,
-    packed_call, per_request_quota::several_quotas,
+    per_request_quota::several_quotas,
 };
 use crate::{
-    decision::{Op, Policy},
+    decision::Policy,
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::{Key, KeyExtractor},
     quota::{OwnedQuota, Priority, Quota},
@@ -18,13 +18,14 @@ use crate::{
 
 /// Several limits, each with a key of its own, that are charged together or not at all.
 ///
-/// [`RateLimitLayer::all`](crate::RateLimitLayer::all) makes one. Call it with a [`Key::joint`], which
-/// has a key for each limit; a single limit also takes its own key. A decision has the quotas of all
-/// limits. A tier applies to the limits that have it; the others use their default quotas.
-/// A [call](Limiter::call) has a charge of its own for each limit.
+/// [`RateLimitLayer::all`](crate::RateLimitLayer::all) makes one. A [call](Limiter::call) has a charge for each limit that
+/// counts the request, with the limit's [index](Charge::limit); [`acquire_all`](Self::acquire_all) takes equal units of all.
+/// An operation without a limit, such as [`acquire`](Limiter::acquire), is an error unless there is only one. A decision has
+/// the quotas of all limits that were charged. A tier applies to the limits that have it; the others use their default
+/// quotas.
 ///
 /// ```
-/// use tower_ratelimit::{Key, Limiter, LocalLimiter, LocalStore, Quota, limiter::JointLimiter};
+/// use tower_ratelimit::{Key, LocalLimiter, LocalStore, Quota, limiter::JointLimiter};
 ///
 /// let store = LocalStore::new();
 /// let limiter = |quota| LocalLimiter::builder(quota).build_in(&store);
@@ -33,9 +34,9 @@ use crate::{
 /// let both = JointLimiter::new([address, everybody.clone()])?;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let key = Key::joint([Key::from("203.0.113.7"), Key::global()]);
+/// let keys = [Key::from("203.0.113.7"), Key::global()];
 /// for _ in 0..10 {
-///     let _ = both.acquire(&key, 1).await?;
+///     let _ = both.acquire_all(&keys, 1).await?;
 /// }
 /// // Eight were denied, and took nothing from the others.
 /// assert_eq!(everybody.peek(&Key::global(), 1).remaining(), Some(98));
@@ -46,6 +47,9 @@ use crate::{
 ///
 /// A clone is a handle to the same limits, and so is each of its [`limiters`](Self::limiters).
 pub struct JointLimiter<L = LocalLimiter>(Arc<Inner<L>>);
+
+/// As many as the indexes that a request keeps until its end.
+const MOST: usize = 1 << 16;
 
 static DEFAULT_TIER: Tier = Tier::DEFAULT;
 
@@ -59,13 +63,18 @@ impl<L: Member> JointLimiter<L> {
     ///
     /// # Errors
     ///
-    /// If there is no limit, two of their quotas have one name, a [`LocalLimiter`] has a table of its
+    /// If there is no limit, or more than 65,536, two of their quotas have one name, a [`LocalLimiter`] has a table of its
     /// own or is in another [`LocalStore`](crate::LocalStore) than the first, or a `RedisLimiter` has a
     /// leaky bucket or a block, which it could not undo.
     pub fn new(limiters: impl IntoIterator<Item = L>) -> Result<Self, ConfigError> {
         let limiters: Box<[L]> = limiters.into_iter().collect();
         if limiters.is_empty() {
             return Err(refused("no limit at all; at least one is needed"));
+        }
+        if limiters.len() > MOST {
+            return Err(refused(
+                "more than 65,536 limits cannot be charged together",
+            ));
         }
         let policies: Box<[Policy]> = limiters
             .iter()
@@ -86,10 +95,8 @@ impl<L: Member> JointLimiter<L> {
         Ok(Self(Arc::new(Inner { limiters, policies })))
     }
 
-    /// The limits that one request meets, whose decisions are about `policies`: those of the tiers
-    /// that the request's [terms](crate::limiter::tier::MemberTerms) name. A single limit takes its own key instead
-    /// of a joint one. Limits that cannot be charged together decide nothing, as an empty list does:
-    /// every operation is an error.
+    /// The limits that one request meets, whose decisions are about `policies`. Limits that cannot be charged together
+    /// decide nothing, as an empty list does: every operation is an error.
     #[cfg(feature = "rules")]
     pub(crate) fn of_request(
         limiters: impl IntoIterator<Item = L>,
@@ -103,10 +110,37 @@ impl<L: Member> JointLimiter<L> {
     }
 
     /// The limits, in their order: handles to peek, refund, block or reset a key of one limit, or to
-    /// change its quota. Each takes its own share of a joint receipt. A receipt of one limit is for that
-    /// limit only: the joint limiter refuses it.
+    /// change its quota. Each takes its own share of a receipt of several. A receipt of one limit is for that
+    /// limit only.
     pub fn limiters(&self) -> &[L] {
         &self.0.limiters
+    }
+
+    /// Takes `cost` units of every limit for its key in `keys`, all or nothing.
+    ///
+    /// ```
+    /// # use tower_ratelimit::{Key, LocalLimiter, LocalStore, Quota, limiter::JointLimiter};
+    /// # let store = LocalStore::new();
+    /// # let limiter = |name| LocalLimiter::builder(Quota::per_minute(1).named(name)).build_in(&store);
+    /// let both = JointLimiter::new([limiter("address")?, limiter("everybody")?])?;
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let keys = [Key::from("203.0.113.7"), Key::global()];
+    /// assert!(both.acquire_all(&keys, 1).await?.is_allowed());
+    /// # Ok::<_, tower_ratelimit::LimiterError>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If there is another number of keys than of limits, and those of the limiters.
+    pub fn acquire_all(&self, keys: &[Key], cost: u64) -> Pending<L::Future> {
+        if keys.len() != self.0.limiters.len() {
+            return Pending::Ready(Err(self.wrong_number(keys.len())));
+        }
+        let charge = |(limit, key)| Charge::new(key, OpRef::Acquire(cost)).limit(limit);
+        let charges: Vec<_> = keys.iter().enumerate().map(charge).collect();
+        self.call(&Call::of(&charges))
     }
 
     /// The charges of a call, if they are not what each limit is to be charged: a tier is that of the limits that have
@@ -116,23 +150,26 @@ impl<L: Member> JointLimiter<L> {
         charges: &[Charge<'a>],
     ) -> Result<Option<Vec<Charge<'a>>>, LimiterError> {
         let limiters = &*self.0.limiters;
-        let are_in_order = charges
-            .iter()
-            .zip(&charges[1.min(charges.len())..])
-            .all(|(one, next)| one.limit < next.limit);
-        if charges
-            .last()
-            .is_none_or(|last| last.limit >= limiters.len())
-        {
-            return Err(self.wrong_key());
+        let mut next = 0;
+        for charge in charges {
+            match charge.limit {
+                None if limiters.len() > 1 => return Err(self.wrong_number(1)),
+                _ if charge.index() >= limiters.len() => {
+                    return Err(self.wrong_number(charge.index() + 1));
+                }
+                _ if charge.index() < next => {
+                    return Err(LimiterError::unsupported(
+                        "the charges of a call are one for each limit at most, in the order of the limits",
+                    ));
+                }
+                _ => next = charge.index() + 1,
+            }
         }
-        if !are_in_order {
-            return Err(LimiterError::unsupported(
-                "the charges of a call are one for each limit at most, in the order of the limits",
-            ));
+        if charges.is_empty() || limiters.is_empty() {
+            return Err(self.wrong_number(0));
         }
         let is_usual = |charge: &Charge<'_>| {
-            charge.tier.has_default_quotas() && !matches!(charge.op, OpRef::AcquireUpTo(_))
+            charge.tier.is_default() && !matches!(charge.op, OpRef::AcquireUpTo(_))
         };
         if limiters.len() == 1 || charges.iter().all(is_usual) {
             return Ok(None);
@@ -150,7 +187,7 @@ impl<L: Member> JointLimiter<L> {
             if charge.tier.request().is_some() {
                 return Err(several_quotas());
             }
-            if charge.tier.has_default_quotas() || limiters[charge.limit].knows(charge.tier) {
+            if charge.tier.is_default() || limiters[charge.index()].knows(charge.tier) {
                 return Ok(charge);
             }
             if limiters.iter().any(|limiter| limiter.knows(charge.tier)) {
@@ -161,21 +198,14 @@ impl<L: Member> JointLimiter<L> {
         own.collect::<Result<_, _>>().map(Some)
     }
 
-    fn check_key(&self, key: &Key) -> Result<(), LimiterError> {
-        let limits = self.0.limiters.len();
-        let keys = key.joint_parts();
-        let fits = keys.map_or(limits == 1, |keys| keys.count() == limits);
-        fits.then_some(()).ok_or_else(|| self.wrong_key())
-    }
-
     #[cold]
-    fn wrong_key(&self) -> LimiterError {
-        let count = self.0.limiters.len();
-        LimiterError::unsupported(match count {
+    fn wrong_number(&self, given: usize) -> LimiterError {
+        LimiterError::unsupported(match self.0.limiters.len() {
             0 => "these limits cannot be charged together".to_owned(),
-            1 => "this limiter has 1 limit: call it with that limit's key".to_owned(),
-            _ => format!(
-                "this limiter has {count} limits: call it with `Key::joint` of {count} keys"
+            1 => format!("this limiter has 1 limit, and the call has a charge of limit {given}"),
+            count => format!(
+                "this limiter has {count} limits, and the call is for {given}: pass `acquire_all` {count} keys, or `call` \
+                 a charge with its `limit` for each"
             ),
         })
     }
@@ -200,19 +230,6 @@ impl<L: Member> Limiter for JointLimiter<L> {
             [only] => only.call(call),
             limiters => L::call_list(|limit| limiters.get(limit), call),
         }
-    }
-
-    fn apply_late(
-        &self,
-        tier: &Tier,
-        key: &Key,
-        ops: &[Op],
-        late: Duration,
-    ) -> Pending<Self::Future> {
-        let answer = self
-            .check_key(key)
-            .and_then(|()| packed_call::apply(tier, key, ops, late, |call| self.call(call)));
-        answer.unwrap_or_else(|error| Pending::Ready(Err(error)))
     }
 
     fn policies(&self) -> &[Policy] {

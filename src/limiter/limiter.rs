@@ -11,7 +11,11 @@ use std::{
     time::Duration,
 };
 
-use super::{call::Call, charged::Charged, packed_call, tier::Tier};
+use super::{
+    call::{Call, Charge},
+    charged::Charged,
+    tier::Tier,
+};
 use crate::{
     decision::{Decision, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
@@ -74,36 +78,10 @@ pub trait Limiter: Send + Sync + 'static {
     /// ```
     fn call(&self, call: &Call<'_>) -> Pending<Self::Future>;
 
-    /// Applies `op` to `key` of the limiter's only limit.
+    /// Applies `op` to `key` of the limiter's only limit, in the default tier and for a critical request.
     #[inline]
     fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
-        self.apply_in(&Tier::DEFAULT, key, op)
-    }
-
-    /// Applies `op` to `key` by the quotas of `tier`. Goes with the step "callers pass lists of charges".
-    #[inline]
-    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        self.apply_late(tier, key, &[op], Duration::ZERO)
-    }
-
-    /// Applies one operation, or one for each key in `key`, for a request whose wait has ended `late` ago. Goes with
-    /// the step "callers pass lists of charges".
-    #[inline]
-    fn apply_late(
-        &self,
-        tier: &Tier,
-        key: &Key,
-        ops: &[Op],
-        late: Duration,
-    ) -> Pending<Self::Future> {
-        packed_call::apply(tier, key, ops, late, |call| self.call(call))
-            .unwrap_or_else(|error| Pending::Ready(Err(error)))
-    }
-
-    /// Applies an operation of its own to each limit of several, one for each key in `key`, which is a
-    /// [`Key::joint`]. Goes with the step "callers pass lists of charges".
-    fn apply_each(&self, tier: &Tier, key: &Key, ops: &[Op]) -> Pending<Self::Future> {
-        self.apply_late(tier, key, ops, Duration::ZERO)
+        self.call(&Call::of(&[Charge::new(key, op.as_ref())]))
     }
 
     /// Takes units of the default tier's quotas for a class of requests, as an [`Acquire`](Op::Acquire) does, if the
@@ -215,7 +193,7 @@ pub struct Facts {
     /// Whether [`Op::Deny`] and [`Op::Settle`] may start a block. If a limiter never blocks, layers save the
     /// operations that report denials, and responses whose cost equals the reservation.
     pub blocks: bool,
-    /// Whether the limiter decides by the [priority](Tier::priority) of tiers, else why not. A layer with a
+    /// Whether the limiter decides by the [class](Charge::class) of requests, else why not. A layer with a
     /// [`priority`](crate::RateLimitLayer::priority) needs a limiter that does.
     pub classes: Result<(), ConfigError>,
     /// A number that is equal for all handles to one limiter, if there is one. By it a layer detects that a
@@ -302,17 +280,6 @@ impl<L: Limiter> Limiter for Arc<L> {
     #[inline]
     fn call(&self, call: &Call<'_>) -> Pending<Self::Future> {
         L::call(self, call)
-    }
-
-    #[inline]
-    fn apply_late(
-        &self,
-        tier: &Tier,
-        key: &Key,
-        ops: &[Op],
-        late: Duration,
-    ) -> Pending<Self::Future> {
-        L::apply_late(self, tier, key, ops, late)
     }
 
     #[inline]
@@ -487,8 +454,8 @@ mod tests {
         assert!(limiters.2.facts().charges && limiters.3.facts().charges);
         let (low, critical) = (Priority::share(50).expect("half"), Priority::CRITICAL);
         for (class, units) in [(low, 1), (low, 1), (low, 1), (critical, 2), (critical, 1)] {
-            let tier = Tier::DEFAULT.with_priority(class);
-            let Pending::Ready(expected) = other.apply_in(&tier, &key, Op::Acquire(units));
+            let charge = Charge::new(&key, crate::limiter::OpRef::Acquire(units)).class(class);
+            let Pending::Ready(expected) = other.call(&Call::of(&[charge]));
             let expected = expected.expect("a decision");
             for charged in [
                 Limiter::charge(&limiters.0, class, &key, units),

@@ -53,7 +53,6 @@ pub(crate) mod joint;
 pub(crate) mod limiter;
 pub(crate) mod local;
 pub(crate) mod on_change;
-mod packed_call;
 pub(crate) mod per_request_quota;
 mod quota_change;
 pub(crate) mod tier;

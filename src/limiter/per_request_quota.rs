@@ -36,14 +36,15 @@ use crate::{
 /// ```
 /// use tower_ratelimit::{
 ///     Key, Limiter, LocalLimiter, Quota,
-///     decision::Op,
-///     limiter::{RequestQuota, Tier},
+///     limiter::{Call, Charge, OpRef, RequestQuota, Tier},
 /// };
 ///
 /// let limiter = LocalLimiter::new(Quota::per_minute(60));
 /// let row = Tier::from(RequestQuota::limit(600).burst(100));
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let decision = limiter.apply_in(&row, &Key::from("alice"), Op::Acquire(30)).await?;
+/// let key = Key::from("alice");
+/// let charge = Charge::new(&key, OpRef::Acquire(30)).tier(&row);
+/// let decision = limiter.call(&Call::of(&[charge])).await?;
 /// assert_eq!(decision.remaining(), Some(70));
 /// # Ok::<_, tower_ratelimit::LimiterError>(())
 /// # })?;

@@ -435,17 +435,15 @@ impl TierSet {
     }
 
     pub(crate) fn knows(&self, tier: &Tier) -> bool {
-        self.tiers
-            .iter()
-            .any(|(known, _)| known.has_quotas_of(tier))
+        self.tiers.iter().any(|(known, _)| known == tier)
     }
 
     fn find(&self, tier: &Tier) -> Result<TierIndex, LimiterError> {
-        if tier.has_default_quotas() {
+        if tier.is_default() {
             return Ok(0);
         }
         let mut tiers = self.tiers.iter();
-        let found = tiers.position(|(known, _)| known.has_quotas_of(tier));
+        let found = tiers.position(|(known, _)| known == tier);
         found
             .map(|at| at as TierIndex)
             .ok_or_else(|| tier.unknown_among(self.tiers.iter().map(|(known, _)| known)))

@@ -8,7 +8,7 @@ use std::sync::{
 use http::{Extensions, request::Parts};
 
 use super::{
-    key_extraction_rules::{KeyRules, Uncounted},
+    key_extraction_rules::{KeyRules, Keys, Uncounted},
     responder::Responder,
     settings::CommonSettings,
     setup_diagnostics::Diagnostics,
@@ -34,7 +34,9 @@ impl<R> KeyStage<R> {
         Self {
             key_rules: settings.key_rules.clone(),
             enabled: settings.enabled.clone(),
-            has_rules: settings.enabled.is_some() || settings.key_rules.has_lists(),
+            has_rules: settings.enabled.is_some()
+                || settings.key_rules.has_lists()
+                || settings.key_rules.has_several(),
             responder: Responder::new(rejection, settings, policies),
             diagnostics: Diagnostics::new(),
         }
@@ -50,19 +52,26 @@ impl<R> KeyStage<R> {
         &self.diagnostics
     }
 
-    /// Whether lists or a switch decide whether a request is counted.
+    /// Whether lists or a switch decide whether a request is counted, or there are several keys.
     #[inline]
     pub(crate) const fn has_rules(&self) -> bool {
         self.has_rules
     }
 
-    /// The key that a request is counted against, or the reason why it is not counted.
-    pub(crate) fn key_of(&self, parts: &Parts) -> Result<Key, Uncounted> {
+    /// The keys that a request is counted by, or the reason why it is not counted.
+    pub(crate) fn keys_of(&self, parts: &Parts) -> Result<Keys, Uncounted> {
         let switch = self.enabled.as_ref();
         if switch.is_some_and(|enabled| !enabled.load(Ordering::Relaxed)) {
             return Err(Uncounted::Skip);
         }
-        self.key_rules.key_of(parts)
+        self.key_rules.keys_of(parts)
+    }
+
+    /// The key that a request is counted by, in a layer of one limit.
+    pub(crate) fn key_of(&self, parts: &Parts) -> Result<Key, Uncounted> {
+        let mut keys = self.keys_of(parts)?;
+        let only = keys.as_mut_slice().first_mut().and_then(Option::take);
+        only.map(|(_, key)| key).ok_or(Uncounted::Skip)
     }
 
     /// The key of a request by its extractor alone, for a layer [without rules](Self::has_rules).
@@ -77,10 +86,10 @@ impl<R> KeyStage<R> {
         self.key_rules.extract_early(extensions)
     }
 
-    /// The key of a request whose extractor fails.
+    /// The key of a request whose only extractor fails.
     #[cold]
-    pub(crate) fn missing_key(&self, error: KeyError, parts: &Parts) -> Result<Key, Uncounted> {
-        self.key_rules.missing_key(error, parts)
+    pub(crate) fn missing_key(&self, error: KeyError) -> Result<Keys, Uncounted> {
+        self.key_rules.missing_key(error)
     }
 
     /// Reports a request that is not counted. Returns its rejection; `None` if it passes.

@@ -1,6 +1,7 @@
 //! The rules that find a request's key: extractor, lists, and missing keys.
 
 use std::{
+    iter,
     net::IpAddr,
     sync::{
         Arc,
@@ -14,6 +15,7 @@ use crate::{
     error::{KeyError, KeyErrorKind},
     key::{Key, KeyExtractor},
     log::{self, Code},
+    small_list::SmallList,
 };
 
 /// The treatment of a request that has no key.
@@ -33,9 +35,15 @@ pub(crate) type PerRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
 type PerKey = Arc<dyn Fn(&Key) -> bool + Send + Sync>;
 
+/// The keys of the limits that count a request, each with the index of its limit, in their order.
+pub(crate) type Keys = SmallList<Option<(usize, Key)>, 4>;
+
 #[derive(Clone)]
 pub(crate) struct KeyRules {
+    /// The first limit finds its key by it.
     extractor: Arc<dyn KeyExtractor>,
+    /// For the other limits, if there are several.
+    others: Arc<[Arc<dyn KeyExtractor>]>,
     pub(crate) skip: Option<PerRequest<bool>>,
     pub(crate) deny: Option<PerRequest<bool>>,
     pub(crate) skip_key: Option<PerKey>,
@@ -58,6 +66,7 @@ impl KeyRules {
     pub(crate) fn new(extractor: impl KeyExtractor) -> Self {
         Self {
             extractor: Arc::new(extractor),
+            others: Arc::default(),
             skip: None,
             deny: None,
             skip_key: None,
@@ -84,29 +93,22 @@ impl KeyRules {
             || self.deny_key.is_some()
     }
 
-    /// The joint key of several limits, some of whose keys are missing. Those limits count under the
-    /// shared key or are left out. Lists apply first, to the keys that exist.
-    fn key_of_limits(
-        &self,
-        extractors: &[Arc<dyn KeyExtractor>],
-        parts: &Parts,
-    ) -> Result<Key, Uncounted> {
-        let found = extractors.iter().map(|extractor| extractor.extract(parts));
-        let found: Vec<Result<Key, KeyError>> = found.collect();
-        let present = found.iter().map(|key| key.as_ref().ok().cloned());
-        self.check_key_lists(&Key::of_limits(present))?;
-        let mut keys = Vec::with_capacity(found.len());
-        for key in found {
-            let key = key.or_else(|error| self.without_key(error));
-            keys.push(match key {
-                Err(Uncounted::Skip) => None,
-                key => Some(key?),
-            });
+    /// The extractors of the limits, in their order, in place of the only one.
+    pub(crate) fn set_extractors(&mut self, of_limits: Vec<Arc<dyn KeyExtractor>>) {
+        let mut extractors = of_limits.into_iter();
+        if let Some(first) = extractors.next() {
+            self.extractor = first;
         }
-        if keys.iter().all(Option::is_none) {
-            return Err(Uncounted::Skip);
-        }
-        Ok(Key::of_limits(keys))
+        self.others = extractors.collect();
+    }
+
+    fn extractors(&self) -> impl Iterator<Item = &Arc<dyn KeyExtractor>> {
+        iter::once(&self.extractor).chain(&*self.others)
+    }
+
+    /// Whether there are several limits.
+    pub(crate) fn has_several(&self) -> bool {
+        !self.others.is_empty()
     }
 
     /// The key of a request by its extractor alone; for rules [without lists](Self::has_lists).
@@ -120,23 +122,50 @@ impl KeyRules {
         self.extractor.extract_early(extensions)
     }
 
-    /// The key of a request by its extractor and all lists. A key that replaces a missing one is
-    /// on no list.
-    pub(crate) fn key_of(&self, parts: &Parts) -> Result<Key, Uncounted> {
+    /// The keys of a request by the extractors and all lists. Lists apply first, to the keys that exist. A limit without
+    /// a key then counts under the shared key, or is left out.
+    pub(crate) fn keys_of(&self, parts: &Parts) -> Result<Keys, Uncounted> {
         self.check_request_lists(parts)?;
-        match self.extractor.extract(parts) {
-            Ok(key) => self.check_key_lists(&key).map(|()| key),
-            Err(error) => self.missing_key(error, parts),
+        let (mut keys, mut missing) = (Keys::new(), Vec::new());
+        for (limit, extractor) in self.extractors().enumerate() {
+            match extractor.extract(parts) {
+                Ok(key) => keys.push(Some((limit, key))),
+                Err(error) => missing.push((limit, error)),
+            }
         }
+        self.check_key_lists(&keys)?;
+        if missing.is_empty() {
+            return Ok(keys);
+        }
+        self.replace_missing(missing, keys)
     }
 
-    /// The key of a request whose extractor fails.
+    /// A key that replaces a missing one is on no list.
     #[cold]
-    pub(crate) fn missing_key(&self, error: KeyError, parts: &Parts) -> Result<Key, Uncounted> {
-        match self.extractor.of_limits() {
-            Some(extractors) => self.key_of_limits(extractors, parts),
-            None => self.without_key(error),
+    fn replace_missing(
+        &self,
+        missing: Vec<(usize, KeyError)>,
+        mut keys: Keys,
+    ) -> Result<Keys, Uncounted> {
+        for (limit, error) in missing {
+            match self.without_key(error) {
+                Ok(key) => keys.push(Some((limit, key))),
+                Err(Uncounted::Skip) => {}
+                Err(why) => return Err(why),
+            }
         }
+        keys.as_mut_slice()
+            .sort_by_key(|key| key.as_ref().map(|(limit, _)| *limit));
+        if keys.as_slice().is_empty() {
+            return Err(Uncounted::Skip);
+        }
+        Ok(keys)
+    }
+
+    /// The key of a request whose only extractor fails.
+    #[cold]
+    pub(crate) fn missing_key(&self, error: KeyError) -> Result<Keys, Uncounted> {
+        self.replace_missing(vec![(0, error)], Keys::new())
     }
 
     fn check_request_lists(&self, parts: &Parts) -> Result<(), Uncounted> {
@@ -149,10 +178,11 @@ impl KeyRules {
         Ok(())
     }
 
-    fn check_key_lists(&self, key: &Key) -> Result<(), Uncounted> {
+    fn check_key_lists(&self, keys: &Keys) -> Result<(), Uncounted> {
         let lists = |list: &Option<PerKey>| {
-            let list = list.as_ref();
-            list.is_some_and(|list| key.parts().flatten().any(|key| list(&key)))
+            let mut keys = keys.as_slice().iter().flatten();
+            list.as_ref()
+                .is_some_and(|list| keys.any(|(_, key)| list(key)))
         };
         if lists(&self.skip_key) {
             return Err(Uncounted::Skip);
@@ -165,7 +195,8 @@ impl KeyRules {
 
     /// The peer's address, if the extractor uses it as the client's.
     pub(crate) fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
-        self.extractor.believed_peer(parts)
+        self.extractors()
+            .find_map(|extractor| extractor.believed_peer(parts))
     }
 
     #[cold]

@@ -15,6 +15,7 @@ use crate::{
     key::Key,
     lock::unpoisoned,
     log::{self, Code},
+    observe::KeysOf,
 };
 
 /// How many requests of a layer are checked: the set-up does not change, and a check takes time.
@@ -116,12 +117,15 @@ impl Diagnostics {
     pub(crate) fn check_for_second_charge(
         &self,
         identity: usize,
-        key: &Key,
+        keys: KeysOf<'_>,
         extensions: &mut Extensions,
     ) {
         let charge = SeenCharge {
             identity,
-            key: hash_of(key),
+            keys: keys
+                .iter()
+                .map(hash_of)
+                .fold(0, |all, own| all.rotate_left(1) ^ own),
         };
         let Some(SeenCharges(charges)) = extensions.get_mut() else {
             extensions.insert(SeenCharges(vec![charge]));
@@ -144,11 +148,11 @@ impl Diagnostics {
 #[derive(Debug, Clone)]
 struct SeenCharges(Vec<SeenCharge>);
 
-/// A charge: the limiter, and a hash of the key.
+/// A charge: the limiter, and a hash of the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SeenCharge {
     identity: usize,
-    key: u64,
+    keys: u64,
 }
 
 /// How many peers with a header are stored: a proxy is among the first.

@@ -1,7 +1,6 @@
 //! Events of a layer, and the trait of their observers.
 
 use std::{
-    borrow::Cow,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -10,6 +9,7 @@ use crate::{
     decision::{Decision, Policy, QuotaStatus},
     error::{KeyError, LimiterError},
     key::Key,
+    limiter::Charge,
 };
 
 /// An observer of a layer's decisions, one call for each [`Event`].
@@ -107,7 +107,7 @@ pub enum Event<'a> {
 #[derive(Debug)]
 pub struct Decided<'a> {
     pub(crate) decision: &'a Decision,
-    pub(crate) key: &'a Key,
+    pub(crate) keys: KeysOf<'a>,
     pub(crate) cost: u64,
     pub(crate) latency: Duration,
     pub(crate) waited: Duration,
@@ -115,11 +115,43 @@ pub struct Decided<'a> {
     pub(crate) provisional: bool,
 }
 
+/// The keys that a request was counted for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum KeysOf<'a> {
+    One(&'a Key),
+    /// The key of each charge; there is at least one.
+    Each(&'a [Charge<'a>]),
+}
+
+impl<'a> KeysOf<'a> {
+    /// The key of the limit whose quota binds in the decision.
+    pub(crate) fn binding(self, decision: &Decision) -> &'a Key {
+        match self {
+            Self::One(key) => key,
+            Self::Each(charges) => {
+                let limit = decision.limit_of(decision.binding_place());
+                charges.get(limit).unwrap_or(&charges[0]).key
+            }
+        }
+    }
+
+    pub(crate) fn iter(self) -> impl ExactSizeIterator<Item = &'a Key> {
+        let count = match self {
+            Self::One(_) => 1,
+            Self::Each(charges) => charges.len(),
+        };
+        (0..count).map(move |at| match self {
+            Self::One(key) => key,
+            Self::Each(charges) => charges[at].key,
+        })
+    }
+}
+
 /// The final cost of a request.
 #[derive(Debug)]
 pub struct Corrected<'a> {
     pub(crate) decision: &'a Decision,
-    pub(crate) key: &'a Key,
+    pub(crate) keys: KeysOf<'a>,
     pub(crate) before: u64,
     pub(crate) after: u64,
     /// The units that each limit keeps; empty if all keep the same.
@@ -173,13 +205,13 @@ impl<'a> Decided<'a> {
     /// observer needs the latency.
     pub(crate) fn now(
         decision: &'a Decision,
-        key: &'a Key,
+        keys: KeysOf<'a>,
         cost: u64,
         submitted_at: Option<Instant>,
     ) -> Self {
         Self {
             decision,
-            key,
+            keys,
             cost,
             latency: submitted_at.map_or(Duration::ZERO, |at| at.elapsed()),
             waited: Duration::ZERO,
@@ -195,20 +227,16 @@ impl Decided<'_> {
         self.decision
     }
 
-    /// The key that the request was counted for. Its `Debug` does not show the content,
+    /// The key that the [binding](Decision::binding) quota counts the request by: the key of the layer, or, if limits with
+    /// a key each are charged together, that of the limit that binds. Its `Debug` does not show the content,
     /// [`Key::reveal`] does.
-    pub const fn key(&self) -> &Key {
-        self.key
+    pub fn key(&self) -> &Key {
+        self.keys.binding(self.decision)
     }
 
-    /// The key that the [binding](Decision::binding) quota counts. If limits with a key each are
-    /// charged together, it is that limit's key, otherwise [`key`](Self::key).
-    pub fn binding_key(&self) -> Cow<'_, Key> {
-        let parts = self.key.joint_parts().into_iter().flatten().flatten();
-        let part = { parts }.nth(self.decision.limit_of(self.decision.binding_place()));
-        part.map_or(Cow::Borrowed(self.key), |part| {
-            Cow::Owned(Key::from_bytes(part))
-        })
+    /// The keys of all limits that count the request, in their order.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &Key> {
+        self.keys.iter()
     }
 
     /// The units requested.
@@ -252,10 +280,16 @@ impl Corrected<'_> {
         self.decision
     }
 
-    /// The key that the request was counted for. Its `Debug` does not show the content,
+    /// The key that the [binding](Decision::binding) quota counts the request by: the key of the layer, or, if limits with
+    /// a key each are charged together, that of the limit that binds. Its `Debug` does not show the content,
     /// [`Key::reveal`] does.
-    pub const fn key(&self) -> &Key {
-        self.key
+    pub fn key(&self) -> &Key {
+        self.keys.binding(self.decision)
+    }
+
+    /// The keys of all limits that count the request, in their order.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &Key> {
+        self.keys.iter()
     }
 
     /// The units that were charged when the request came.

@@ -64,8 +64,8 @@ mod top_keys;
 #[cfg(feature = "tracing")]
 mod tracing;
 
-pub(crate) use self::event::SpentReport;
 pub use self::event::{Corrected, Decided, Event, Observer, SpendSource};
+pub(crate) use self::event::{KeysOf, SpentReport};
 #[cfg(feature = "metrics")]
 pub use self::metrics::MetricsObserver;
 pub use self::top_keys::{TopKey, TopKeys, TopKeysReport};

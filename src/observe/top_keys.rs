@@ -194,7 +194,7 @@ impl<C: Clock> Observer for TopKeys<C> {
             _ => return,
         };
         let policy = decided.decision().binding().label();
-        self.count(&decided.binding_key(), &policy, passed_anyway);
+        self.count(decided.key(), &policy, passed_anyway);
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    charge_request::{ChargeRequestRef, DecisionTrace},
+    charge_request::{ChargeRequest, DecisionTrace},
     settings::{FinalCost, Settings},
     spending::Spending,
 };
@@ -18,10 +18,10 @@ use crate::{
     clock::OsClock,
     decision::{Decision, Op, Policy, Receipt},
     error::{LimiterError, LimiterErrorKind},
-    limiter::{Limiter, Pending},
+    limiter::{Call, Limiter, OpRef, Pending},
     log::{self, Code},
     middleware::{key_extraction::KeyStage, responder::Responder, setup_diagnostics::Diagnostics},
-    observe::{Corrected, Decided, Event},
+    observe::{Corrected, Decided, Event, KeysOf},
     reject::RejectionKind,
 };
 
@@ -95,22 +95,18 @@ impl<L: Limiter, R> Admission<L, R> {
     }
 
     #[inline]
-    pub(super) fn request(&self, charge: ChargeRequestRef<'_>) -> Pending<L::Future> {
-        self.apply(charge, self.charge_op(charge.cost))
+    pub(super) fn request(&self, charge: ChargeRequest<'_>) -> Pending<L::Future> {
+        self.limiter.call(&Call::of(charge.charges))
     }
 
+    /// The operation that charges a request this cost.
     #[inline]
-    pub(super) fn charge_op(&self, cost: u64) -> Op {
+    pub(super) fn charge_op(&self, cost: u64) -> OpRef<'static> {
         if self.reserves.load(Ordering::Relaxed) {
-            Op::Reserve(cost)
+            OpRef::Reserve(cost)
         } else {
-            Op::Acquire(cost)
+            OpRef::Acquire(cost)
         }
-    }
-
-    #[inline]
-    pub(super) fn apply(&self, charge: ChargeRequestRef<'_>, op: Op) -> Pending<L::Future> {
-        self.limiter.apply_in(charge.tier, charge.key, op)
     }
 
     /// Whether a denied request may wait or exceed the limit.
@@ -127,7 +123,7 @@ impl<L: Limiter, R> Admission<L, R> {
     pub(super) fn passes(
         &self,
         decision: &mut Decision,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
         trace: &DecisionTrace,
     ) -> bool {
         if self.responder().is_observed() {
@@ -145,7 +141,7 @@ impl<L: Limiter, R> Admission<L, R> {
     fn report_decided(
         &self,
         decision: &Decision,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
         trace: &DecisionTrace,
     ) {
         self.responder()
@@ -156,10 +152,15 @@ impl<L: Limiter, R> Admission<L, R> {
     pub(super) fn decided<'a>(
         &self,
         decision: &'a Decision,
-        charge: ChargeRequestRef<'a>,
+        charge: ChargeRequest<'a>,
         trace: &DecisionTrace,
     ) -> Decided<'a> {
-        let decided = Decided::now(decision, charge.key, charge.cost, charge.started);
+        let decided = Decided::now(
+            decision,
+            KeysOf::Each(charge.charges),
+            charge.cost(),
+            charge.started,
+        );
         Decided {
             latency: trace.latency.unwrap_or(decided.latency),
             waited: trace.waited,

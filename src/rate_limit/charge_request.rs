@@ -1,23 +1,84 @@
-//! A charge that a limiter is requested to make: key, tier and cost.
+//! The charges for one request: what a limiter is called with.
 
 use std::time::{Duration, Instant};
 
-use crate::{key::Key, limiter::Tier};
+use crate::{
+    key::Key,
+    limiter::{Charge, OpRef, Tier},
+    observe::KeysOf,
+    quota::Priority,
+    small_list::SmallList,
+};
 
-/// The charge for one request.
+/// The charges for one request: one for each limit that counts it, in the order of the limits.
 ///
-/// Key and tier are references until they must be kept: a key is long, and for most requests never
-/// leaves the place where the extractor put it.
+/// Keys and tiers are references until they must be kept: a key is long, and for most requests never leaves the place
+/// where the extractor put it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ChargeRequest<K = Key, T = Tier> {
-    pub(super) key: K,
-    pub(super) tier: T,
-    pub(super) cost: u64,
+pub(super) struct ChargeRequest<'a> {
+    /// At least one. The operations are [`OpRef::Reserve`], or [`OpRef::Acquire`] where no other operation follows or a
+    /// denial may start a block at once.
+    pub(super) charges: &'a [Charge<'a>],
     /// When the layer began to decide; `None` without an observer.
     pub(super) started: Option<Instant>,
 }
 
-pub(super) type ChargeRequestRef<'a> = ChargeRequest<&'a Key, &'a Tier>;
+/// A [`ChargeRequest`] that owns its parts.
+#[derive(Debug, Clone)]
+pub(super) struct KeptCharges {
+    charges: Kept,
+    started: Option<Instant>,
+}
+
+#[derive(Debug, Clone)]
+enum Kept {
+    One(KeptCharge),
+    Several(Box<[KeptCharge]>),
+}
+
+/// A charge without a receipt. Streams keep it until they end, so it is small.
+#[derive(Debug, Clone)]
+pub(super) struct KeptCharge {
+    key: Key,
+    tier: Tier,
+    cost: u64,
+    /// There are [fewer](crate::limiter::JointLimiter::new) limits.
+    limit: Option<u16>,
+    class: Priority,
+    /// Whether it is an [`OpRef::Acquire`].
+    at_once: bool,
+}
+
+impl KeptCharge {
+    fn of(charge: &Charge<'_>) -> Self {
+        Self {
+            key: charge.key.clone(),
+            tier: charge.tier.clone(),
+            cost: charge.op.units(),
+            limit: charge.limit.and_then(|limit| limit.try_into().ok()),
+            class: charge.class,
+            at_once: !matches!(charge.op, OpRef::Reserve(_)),
+        }
+    }
+
+    pub(super) fn as_ref(&self) -> Charge<'_> {
+        let op = if self.at_once {
+            OpRef::Acquire(self.cost)
+        } else {
+            OpRef::Reserve(self.cost)
+        };
+        Charge {
+            limit: self.limit.map(usize::from),
+            key: &self.key,
+            tier: &self.tier,
+            class: self.class,
+            op,
+        }
+    }
+}
+
+/// Charges of the limits that count most requests, without an allocation.
+pub(crate) type FewCharges<'a> = SmallList<Charge<'a>, 4>;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DecisionTrace {
@@ -37,40 +98,60 @@ impl DecisionTrace {
     };
 }
 
-impl<'a> ChargeRequestRef<'a> {
-    /// One unit of the limiter's own quotas.
+impl<'a> ChargeRequest<'a> {
+    /// Charges whose decision nobody observes.
     #[inline]
-    pub(super) const fn usual(key: &'a Key) -> Self {
-        static DEFAULT_TIER: Tier = Tier::DEFAULT;
+    pub(super) const fn of(charges: &'a [Charge<'a>]) -> Self {
         Self {
-            key,
-            tier: &DEFAULT_TIER,
-            cost: 1,
+            charges,
             started: None,
         }
     }
 
-    pub(super) const fn in_tier(self, tier: &'a Tier) -> Self {
-        Self { tier, ..self }
+    /// The cost of the request: of several limits the highest.
+    pub(super) fn cost(self) -> u64 {
+        let costs = self.charges.iter().map(|charge| charge.op.units());
+        costs.max().unwrap_or(0)
     }
 
-    pub(super) fn keep(self) -> ChargeRequest {
-        ChargeRequest {
-            key: self.key.clone(),
-            tier: self.tier.clone(),
-            cost: self.cost,
+    pub(super) const fn keys(self) -> Option<KeysOf<'a>> {
+        Some(KeysOf::Each(self.charges))
+    }
+
+    /// Other operations in place of these.
+    pub(super) fn with(self, op: impl Fn(OpRef<'a>) -> OpRef<'a>) -> FewCharges<'a> {
+        FewCharges::collected(self.charges.iter().map(|own| own.op(op(own.op))))
+    }
+
+    pub(super) fn keep(self) -> KeptCharges {
+        KeptCharges {
+            charges: match self.charges {
+                [only] => Kept::One(KeptCharge::of(only)),
+                several => Kept::Several(several.iter().map(KeptCharge::of).collect()),
+            },
             started: self.started,
         }
     }
 }
 
-impl ChargeRequest {
-    pub(super) const fn as_ref(&self) -> ChargeRequestRef<'_> {
+impl KeptCharges {
+    /// The request with these [references](Self::as_refs).
+    pub(super) fn request<'a>(&self, charges: &'a FewCharges<'_>) -> ChargeRequest<'a> {
         ChargeRequest {
-            key: &self.key,
-            tier: &self.tier,
-            cost: self.cost,
+            charges: charges.as_slice(),
             started: self.started,
         }
+    }
+
+    pub(super) const fn as_slice(&self) -> &[KeptCharge] {
+        match &self.charges {
+            Kept::One(only) => std::slice::from_ref(only),
+            Kept::Several(several) => several,
+        }
+    }
+
+    /// The charges, to be called again.
+    pub(super) fn as_refs(&self) -> FewCharges<'_> {
+        FewCharges::collected(self.as_slice().iter().map(KeptCharge::as_ref))
     }
 }

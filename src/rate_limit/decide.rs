@@ -7,7 +7,7 @@
 //! 0. `begin` charges a request of a plain layer before it is taken apart, if its extensions have the key and the limiter
 //!    charges at once. An allowed one is done; a denied one goes on at 3.
 //! 1. `decide` finds the key. A request that is not counted is done (`uncounted`).
-//! 2. Key, tier and cost are a [`ChargeRequest`]. `decide_now` requests the charge. An allowed request of a plain layer is
+//! 2. Key, tier, class and cost for each limit are a [`ChargeRequest`]. `decide_now` requests the charge. An allowed request of a plain layer is
 //!    done: its response gets fields, by the numbers of the decision.
 //! 3. Any other answer that settles the request is admitted or rejected by `ResponseWork::admit`, with events, jitter and
 //!    extensions.
@@ -31,7 +31,7 @@ use http::{Extensions, Response, request::Parts};
 
 use super::{
     admission::Admission,
-    charge_request::{ChargeRequest, ChargeRequestRef, DecisionTrace},
+    charge_request::{ChargeRequest, DecisionTrace, FewCharges, KeptCharges},
     decisions_for_handlers,
     deferred_decision::{DeferredDecision, NextStep},
     reservation::{Correcting, Reservation},
@@ -42,12 +42,12 @@ use crate::{
     error::LimiterError,
     headers::QuotaNumbers,
     key::Key,
-    limiter::{Limiter, LocalLimiter, Pending, Tier},
+    limiter::{Charge, Limiter, LocalLimiter, Pending},
     middleware::{
         gate::{Admit, Admits, Begun, FinalOutcome, Gate, GateFuture, RequestOutcome},
-        key_extraction_rules::Uncounted,
+        key_extraction_rules::{Keys, Uncounted},
     },
-    observe::Event,
+    observe::{Event, KeysOf},
     quota::Priority,
     reject::{ProblemJson, Reject, RejectionKind},
 };
@@ -83,7 +83,8 @@ impl<L: Limiter, R: Reject<B>, B: 'static> Admits<B> for Arc<Admission<L, R>> {
         mut decision: Decision,
         parts: &mut Parts,
     ) -> RateOutcome<L, R, B> {
-        let charge = ChargeRequest::usual(key);
+        let charges = [self.charge(key)];
+        let charge = ChargeRequest::of(&charges);
         if self.is_settled(&decision) {
             return ResponseWork::admit(&mut decision, charge, &DecisionTrace::DIRECT, self, parts);
         }
@@ -137,7 +138,7 @@ pub struct PendingOutcome<L, R> {
 }
 
 /// The limiter's last answer, the charge that it is about, and its history.
-type LateDecision = (Result<Decision, LimiterError>, ChargeRequest, DecisionTrace);
+type LateDecision = (Result<Decision, LimiterError>, KeptCharges, DecisionTrace);
 
 impl<L: Limiter, R> Admission<L, R> {
     /// Charges a request by its extensions, if the limiter charges at once and they have its key.
@@ -169,8 +170,8 @@ impl<L: Limiter, R> Admission<L, R> {
         }
         // By reference: a key is long, and stays where the extractor put it.
         match &key_stage.extract(parts) {
-            Ok(key) => self.decide_now(ChargeRequest::usual(key), true, parts),
-            Err(error) => self.decide_by_settings(key_stage.missing_key(*error, parts), parts),
+            Ok(key) => self.decide_now(ChargeRequest::of(&[self.charge(key)]), true, parts),
+            Err(error) => self.decide_by_settings(&key_stage.missing_key(*error), parts),
         }
     }
 
@@ -182,16 +183,16 @@ impl<L: Limiter, R> Admission<L, R> {
     {
         let key_stage = &self.key_stage;
         if !self.extracts_class {
-            return self.decide_by_settings(key_stage.key_of(parts), parts);
+            return self.decide_by_settings(&key_stage.keys_of(parts), parts);
         }
         // As without classes: nothing else is looked up or copied.
         match &key_stage.extract(parts) {
             Ok(key) => {
-                let tier = Tier::of_class(self.settings.common.priority_of(parts));
-                let charge = ChargeRequest::usual(key).in_tier(tier);
-                self.decide_charge(charge, parts)
+                let class = self.settings.common.priority_of(parts);
+                let charges = [self.charge(key).class(class)];
+                self.decide_charge(ChargeRequest::of(&charges), parts)
             }
-            Err(error) => self.decide_by_settings(key_stage.missing_key(*error, parts), parts),
+            Err(error) => self.decide_by_settings(&key_stage.missing_key(*error), parts),
         }
     }
 
@@ -200,7 +201,7 @@ impl<L: Limiter, R> Admission<L, R> {
     #[inline(never)]
     fn decide_charge<B: 'static>(
         self: &Arc<Self>,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
         parts: &mut Parts,
     ) -> RateOutcome<L, R, B>
     where
@@ -209,28 +210,40 @@ impl<L: Limiter, R> Admission<L, R> {
         self.decide_in_turn(charge, parts)
     }
 
-    /// Decides about a request whose tier and cost the settings choose.
+    /// One unit of the limiter's own quotas.
+    #[inline]
+    fn charge<'a>(&self, key: &'a Key) -> Charge<'a> {
+        Charge::new(key, self.charge_op(1))
+    }
+
+    /// Decides about a request of several limits, or whose tier and cost the settings choose.
     #[inline(never)]
     fn decide_by_settings<B: 'static>(
         self: &Arc<Self>,
-        key: Result<Key, Uncounted>,
+        keys: &Result<Keys, Uncounted>,
         parts: &mut Parts,
     ) -> RateOutcome<L, R, B>
     where
         R: Reject<B>,
     {
-        let key = match key {
-            Ok(key) => key,
-            Err(why) => return self.uncounted(why, self.limiter.policies(), parts),
+        let keys = match keys {
+            Ok(keys) => keys.as_slice(),
+            Err(why) => return self.uncounted(*why, self.limiter.policies(), parts),
         };
         let tier = self.settings.tier_of(parts);
-        if tier.is_unlimited() {
+        let Some(Some((_, first))) = keys.first().filter(|_| !tier.is_unlimited()) else {
             return self.uncounted(Uncounted::Skip, self.limiter.policies(), parts);
+        };
+        let terms = self.settings.terms_of(parts);
+        let mut charges = FewCharges::filled(keys.len(), self.charge(first).tier(&tier));
+        for (charge, (limit, key)) in charges.as_mut_slice().iter_mut().zip(keys.iter().flatten()) {
+            let own = charge.class(terms.class_of(*limit, parts));
+            *charge = own.op(self.charge_op(terms.cost_of(*limit)));
+            charge.key = key;
+            charge.limit = self.settings.has_several_limits.then_some(*limit);
         }
         let charge = ChargeRequest {
-            key: &key,
-            tier: &tier,
-            cost: self.settings.cost_of(parts),
+            charges: charges.as_slice(),
             started: self.responder().start(),
         };
         self.decide_charge(charge, parts)
@@ -240,7 +253,7 @@ impl<L: Limiter, R> Admission<L, R> {
     #[inline]
     pub(super) fn decide_in_turn<B: 'static>(
         self: &Arc<Self>,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
         parts: &mut Parts,
     ) -> RateOutcome<L, R, B>
     where
@@ -257,7 +270,7 @@ impl<L: Limiter, R> Admission<L, R> {
     #[cfg(feature = "rules")]
     pub(super) fn decide_with_overflow<B: 'static>(
         self: &Arc<Self>,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
         parts: &mut Parts,
     ) -> RateOutcome<L, R, B>
     where
@@ -271,7 +284,7 @@ impl<L: Limiter, R> Admission<L, R> {
     #[inline(always)]
     fn decide_now<B: 'static>(
         self: &Arc<Self>,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
         plain: bool,
         parts: &mut Parts,
     ) -> RateOutcome<L, R, B>
@@ -296,7 +309,7 @@ impl<L: Limiter, R> Admission<L, R> {
     #[inline(never)]
     fn defer<B: 'static>(
         self: &Arc<Self>,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
         answer: Option<Pending<L::Future>>,
         parts: &mut Parts,
     ) -> RateOutcome<L, R, B>
@@ -310,11 +323,11 @@ impl<L: Limiter, R> Admission<L, R> {
             }
             next => next,
         };
-        let (admission, charge) = (Arc::clone(self), charge.keep());
+        let (admission, kept) = (Arc::clone(self), charge.keep());
         RequestOutcome::Defer(PendingOutcome {
             decision: Box::pin(async move {
-                let answer = deferred.finish(next, &admission, charge.as_ref()).await;
-                (answer, charge, *deferred.trace())
+                let answer = deferred.finish(next, &admission, &kept).await;
+                (answer, kept, *deferred.trace())
             }),
             admission: Arc::clone(self),
         })
@@ -323,7 +336,7 @@ impl<L: Limiter, R> Admission<L, R> {
     fn admit<B: 'static, D>(
         self: &Arc<Self>,
         answer: Result<Decision, LimiterError>,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
         trace: &DecisionTrace,
         parts: &mut Parts,
     ) -> RequestOutcome<ResponseWork<L, R>, B, D>
@@ -380,9 +393,9 @@ impl<L: Limiter, R> Admission<L, R> {
     }
 
     /// Whether earlier requests wait, which this one must perhaps not overtake.
-    fn may_queue(&self, charge: ChargeRequestRef<'_>) -> bool {
+    fn may_queue(&self, charge: ChargeRequest<'_>) -> bool {
         let waiting = &self.settings.waiting;
-        waiting.may_have_queue() && charge.cost > 0 && !self.responder().is_shadow()
+        waiting.may_have_queue() && charge.cost() > 0 && !self.responder().is_shadow()
     }
 
     #[inline]
@@ -403,7 +416,7 @@ impl<L: Limiter, R> Admission<L, R> {
     }
 
     /// Checks one of a layer's first requests for signs of a wrong set-up.
-    fn diagnose(&self, charge: ChargeRequestRef<'_>, parts: &mut Parts) {
+    fn diagnose(&self, charge: ChargeRequest<'_>, parts: &mut Parts) {
         let diagnostics = self.key_stage.diagnostics();
         if !diagnostics.is_active() {
             return;
@@ -413,10 +426,11 @@ impl<L: Limiter, R> Admission<L, R> {
             return;
         }
         self.key_stage.check_for_proxy(parts);
-        if charge.cost > 0 {
+        if charge.cost() > 0 {
             let own = || Arc::as_ptr(&self.limiter).addr();
             let identity = self.limiter.facts().identity.unwrap_or_else(own);
-            diagnostics.check_for_second_charge(identity, charge.key, &mut parts.extensions);
+            let keys = KeysOf::Each(charge.charges);
+            diagnostics.check_for_second_charge(identity, keys, &mut parts.extensions);
         }
     }
 }
@@ -431,8 +445,11 @@ impl<L: Limiter, R> PendingOutcome<L, R> {
     where
         R: Reject<B>,
     {
-        let (answer, charge, trace) = ready!(self.decision.as_mut().poll(cx));
-        let admitted = self.admission.admit(answer, charge.as_ref(), &trace, parts);
+        let (answer, kept, trace) = ready!(self.decision.as_mut().poll(cx));
+        let charges = kept.as_refs();
+        let admitted = self
+            .admission
+            .admit(answer, kept.request(&charges), &trace, parts);
         Poll::Ready(admitted)
     }
 }
@@ -492,7 +509,7 @@ impl<L: Limiter, R> ResponseWork<L, R> {
     #[inline(never)]
     fn admit<B: 'static, D>(
         decision: &mut Decision,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
         trace: &DecisionTrace,
         admission: &Arc<Admission<L, R>>,
         parts: &mut Parts,
@@ -505,8 +522,8 @@ impl<L: Limiter, R> ResponseWork<L, R> {
             return RequestOutcome::Reject(admission.responder().deny(parts, decision));
         }
         if admission.settings.expose_decision {
-            let (key, style) = (Some(charge.key), admission.responder().style::<B>());
-            decisions_for_handlers::expose(key, decision, style, &mut parts.extensions);
+            let (keys, style) = (charge.keys(), admission.responder().style::<B>());
+            decisions_for_handlers::expose(keys, decision, style, &mut parts.extensions);
         }
         let settling = Self::settling(decision, charge, trace, admission, parts);
         RequestOutcome::Pass(settling.unwrap_or_else(|| Self::showing(decision, admission)))
@@ -516,7 +533,7 @@ impl<L: Limiter, R> ResponseWork<L, R> {
     /// none.
     fn settling(
         decision: &mut Decision,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
         trace: &DecisionTrace,
         admission: &Arc<Admission<L, R>>,
         parts: &mut Parts,
@@ -536,7 +553,7 @@ impl<L: Limiter, R> ResponseWork<L, R> {
     #[cold]
     fn overflow<B: 'static, D>(
         decision: &mut Decision,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
         trace: &DecisionTrace,
         admission: &Arc<Admission<L, R>>,
         parts: &mut Parts,
@@ -550,8 +567,8 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         responder.lengthen(decision);
         (admission.settings.overflow).mark(decision, &mut parts.headers);
         decision.set_overflow();
-        let (key, style) = (Some(charge.key), responder.style::<B>());
-        decisions_for_handlers::expose(key, decision, style, &mut parts.extensions);
+        let (keys, style) = (charge.keys(), responder.style::<B>());
+        decisions_for_handlers::expose(keys, decision, style, &mut parts.extensions);
         // Limits of other rules may have charged it.
         let settling = Self::settling(decision, charge, trace, admission, parts);
         RequestOutcome::Pass(settling.unwrap_or_else(|| {

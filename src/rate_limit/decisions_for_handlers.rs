@@ -2,7 +2,9 @@
 
 use http::Extensions;
 
-use crate::{decision::Decision, key::Key, reject::AnswerStyle};
+use crate::{
+    decision::Decision, key::Key, observe::KeysOf, reject::AnswerStyle, small_list::SmallList,
+};
 
 /// The decisions of all layers with [`expose_decision`](crate::RateLimitLayer::expose_decision) that
 /// a request has passed, and the denials of layers that let it [overflow](crate::RateLimitLayer::overflow), the
@@ -39,7 +41,8 @@ pub struct Decisions(Vec<Exposed>);
 /// A layer's decision, and whom it is about.
 #[derive(Debug, Clone)]
 pub struct Exposed {
-    key: Option<Key>,
+    /// The key of each limit that counts the request; `None` if none does.
+    keys: Option<SmallList<Key, 1>>,
     decision: Decision,
 }
 
@@ -65,23 +68,30 @@ impl Exposed {
         &self.decision
     }
 
-    /// The key that the request was counted for, `None` when it was
-    /// [not counted](Decision::is_counted).
-    pub const fn key(&self) -> Option<&Key> {
-        self.key.as_ref()
+    /// The key that the [binding](Decision::binding) quota counts the request by, see
+    /// [`Decided::key`](crate::observe::Decided::key); `None` when it was [not counted](Decision::is_counted).
+    pub fn key(&self) -> Option<&Key> {
+        let limit = self.decision.limit_of(self.decision.binding_place());
+        let keys = self.keys.as_ref()?.as_slice();
+        keys.get(limit).or(keys.first())
+    }
+
+    /// The keys of all limits that count the request, in their order.
+    pub fn keys(&self) -> &[Key] {
+        self.keys.as_ref().map_or(&[], SmallList::as_slice)
     }
 }
 
 /// Adds a layer's decision to those of the layers around it, and replaces the style of their responses.
 #[inline(never)]
 pub(super) fn expose(
-    key: Option<&Key>,
+    keys: Option<KeysOf<'_>>,
     decision: &Decision,
     style: AnswerStyle,
     to: &mut Extensions,
 ) {
     let exposed = Exposed {
-        key: key.cloned(),
+        keys: keys.map(|keys| SmallList::of_exact(keys.iter().cloned())),
         decision: decision.clone(),
     };
     match to.get_mut::<Decisions>() {

@@ -25,14 +25,14 @@ use std::{
 
 use super::{
     admission::Admission,
-    charge_request::{ChargeRequestRef, DecisionTrace},
+    charge_request::{ChargeRequest, DecisionTrace, KeptCharges},
     waiting::{self, Enqueued, QueueAhead, QueuePosition, Waiting},
 };
 use crate::{
-    decision::{Decision, Op},
+    decision::Decision,
     error::{LimiterError, LimiterErrorKind},
-    limiter::{Limiter, Pending},
-    observe::Corrected,
+    limiter::{Call, Limiter, OpRef, Pending},
+    observe::{Corrected, KeysOf},
 };
 
 /// The state of a decision that takes several steps.
@@ -76,7 +76,7 @@ pub(super) enum Purpose {
 }
 
 impl DeferredDecision {
-    pub(super) const fn new(charge: ChargeRequestRef<'_>) -> Self {
+    pub(super) const fn new(charge: ChargeRequest<'_>) -> Self {
         Self {
             sent: charge.started,
             trace: DecisionTrace::DIRECT,
@@ -99,7 +99,7 @@ impl DeferredDecision {
         &mut self,
         answer: Option<Pending<L::Future>>,
         admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
     ) -> NextStep<L::Future> {
         let mut steps = self.steps(admission, charge);
         let mut next = match answer {
@@ -116,9 +116,10 @@ impl DeferredDecision {
         &mut self,
         mut next: NextStep<L::Future>,
         admission: &Admission<L, R>,
-        charge: ChargeRequestRef<'_>,
+        kept: &KeptCharges,
     ) -> Result<Decision, LimiterError> {
-        let mut steps = self.steps(admission, charge);
+        let charges = kept.as_refs();
+        let mut steps = self.steps(admission, kept.request(&charges));
         loop {
             next = match next {
                 NextStep::Answer(purpose, answer) => {
@@ -150,7 +151,7 @@ impl DeferredDecision {
     const fn steps<'a, L: Limiter, R>(
         &'a mut self,
         admission: &'a Admission<L, R>,
-        charge: ChargeRequestRef<'a>,
+        charge: ChargeRequest<'a>,
     ) -> Steps<'a, L, R> {
         Steps {
             state: self,
@@ -165,7 +166,7 @@ struct Steps<'a, L, R> {
     state: &'a mut DeferredDecision,
     admission: &'a Admission<L, R>,
     waiting: &'a Waiting,
-    charge: ChargeRequestRef<'a>,
+    charge: ChargeRequest<'a>,
 }
 
 impl<L: Limiter, R> Steps<'_, L, R> {
@@ -173,7 +174,7 @@ impl<L: Limiter, R> Steps<'_, L, R> {
     fn begin(&mut self) -> NextStep<L::Future> {
         match self.waiting.blocked_queue(self.charge) {
             None => self.request_charge(),
-            Some(true) => self.apply(Purpose::Join, Op::Peek(self.charge.cost)),
+            Some(true) => self.apply(Purpose::Join, OpRef::Peek),
             Some(false) => self.join(),
         }
     }
@@ -188,22 +189,24 @@ impl<L: Limiter, R> Steps<'_, L, R> {
         }
     }
 
-    fn apply(&mut self, purpose: Purpose, op: Op) -> NextStep<L::Future> {
+    /// Applies an operation at the cost of each limit.
+    fn apply(&mut self, purpose: Purpose, op: fn(u64) -> OpRef<'static>) -> NextStep<L::Future> {
+        let charges = self.charge.with(|own| op(own.units()));
+        self.call(purpose, &Call::of(charges.as_slice()))
+    }
+
+    fn call(&mut self, purpose: Purpose, call: &Call<'_>) -> NextStep<L::Future> {
         self.state.sent = self.charge.started.map(|_| Instant::now());
-        NextStep::Answer(purpose, self.admission.apply(self.charge, op))
+        NextStep::Answer(purpose, self.admission.limiter.call(call))
     }
 
     fn request_charge(&mut self) -> NextStep<L::Future> {
-        let op = self.admission.charge_op(self.charge.cost);
         let late = mem::take(&mut self.state.late);
-        if late.is_zero() {
-            return self.apply(Purpose::Pass, op);
-        }
-        self.state.sent = self.charge.started.map(|_| Instant::now());
-        NextStep::Answer(
-            Purpose::Pass,
-            (self.admission.limiter).apply_late(self.charge.tier, self.charge.key, &[op], late),
-        )
+        let charges = self.charge.with(|own| match own {
+            OpRef::Reserve(cost) => self.admission.charge_op(cost),
+            at_once => at_once,
+        });
+        self.call(Purpose::Pass, &Call::of(charges.as_slice()).late(late))
     }
 
     fn on_answer(
@@ -220,7 +223,7 @@ impl<L: Limiter, R> Steps<'_, L, R> {
         match (purpose, answer) {
             (Purpose::Pass, Err(error)) if self.may_acquire(&error) => {
                 self.state.acquires = true;
-                self.apply(Purpose::Pass, Op::Acquire(self.charge.cost))
+                self.apply(Purpose::Pass, OpRef::Acquire)
             }
             (Purpose::Pass | Purpose::Join, Err(error)) => NextStep::Done(Err(error)),
             (Purpose::Pass, Ok(decision)) if decision.is_allowed() => self.pass(decision),
@@ -301,11 +304,11 @@ impl<L: Limiter, R> Steps<'_, L, R> {
     fn exceed(&mut self) -> NextStep<L::Future> {
         self.state.trace.exceeds = true;
         if !self.admission.corrects() {
-            return self.apply(Purpose::Exceed, Op::Hit(self.charge.cost));
+            return self.apply(Purpose::Exceed, OpRef::Hit);
         }
         match self.known_denial() {
             Some(denial) => NextStep::Done(Ok(denial.into_excess())),
-            None => self.apply(Purpose::Exceed, Op::Peek(self.charge.cost)),
+            None => self.apply(Purpose::Exceed, OpRef::Peek),
         }
     }
 
@@ -325,7 +328,7 @@ impl<L: Limiter, R> Steps<'_, L, R> {
         if error.is_some() {
             self.admission.report_corrected(Corrected {
                 decision: &decision,
-                key: self.charge.key,
+                keys: KeysOf::Each(self.charge.charges),
                 before: 0,
                 after: 0,
                 kept_by_each: &[],
@@ -352,12 +355,10 @@ impl<L: Limiter, R> Steps<'_, L, R> {
             Some(denial) if !reports || denial.is_blocked() => self.done(denial),
             denial => {
                 self.state.denial = denial;
-                let op = if reports {
-                    Op::Deny(self.charge.cost)
-                } else {
-                    Op::Peek(self.charge.cost)
-                };
-                self.apply(Purpose::Deny, op)
+                self.apply(
+                    Purpose::Deny,
+                    if reports { OpRef::Deny } else { OpRef::Peek },
+                )
             }
         }
     }

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     error::{ConfigError, KeyErrorKind},
     headers::Headers,
-    key::{JointExtractor, Key, KeyExtractor},
+    key::{Key, KeyExtractor, route::Global},
     limiter::{
         IntoLimiter, IntoMembers, JointLimiter, KeyedLimit, Limiter, LocalLimiter, RequestQuota,
         Tier,
@@ -116,8 +116,8 @@ impl RateLimitLayer {
     /// - A [`tier`](Self::tier) applies to the limits that have it. A request's own
     ///   [`quota`](Self::quota) is not supported.
     /// - [`skip_key`](Self::skip_key) and then [`deny_key`](Self::deny_key) check each key that exists,
-    ///   before a missing one matters: one listed key is enough. Observers and handlers see a
-    ///   [`Key::joint`], whose [`Key::parts`] are the keys.
+    ///   before a missing one matters: one listed key is enough. Observers and handlers see the key of the limit that
+    ///   binds, and all [keys](crate::observe::Decided::keys).
     /// - A limit that [`spends`](KeyedLimit::spends) is charged by the response, if the layer is made
     ///   [`spending`](Self::spending).
     /// - Requests that [`wait`](Self::wait) join the queue of the limit that denies them, for its key: of
@@ -166,8 +166,10 @@ impl RateLimitLayer {
         let spends = limiter.limiters().iter().zip(units);
         let spends = spends.map(|(limit, units)| Some(UnitLimit::new(limit, units?)));
         let spends: Box<[_]> = spends.collect();
-        let layer = Self::try_new(limiter, JointExtractor::new(extractors))?;
+        // Replaced by those of the limits.
+        let layer = Self::try_new(limiter, Global)?;
         Ok(layer.with(|settings| {
+            settings.common.key_rules.set_extractors(extractors);
             settings.member_priorities = priorities.into();
             if spends.iter().any(Option::is_some) {
                 settings.spends = spends.into();

@@ -144,9 +144,10 @@ pub use self::background_corrections::settled;
 pub use self::spending::{DeclaredBody, DeclaredFuture, DeclaredLayer, WithDeclared};
 #[cfg(feature = "rules")]
 pub(crate) use self::{
+    charge_request::FewCharges,
     decide::{PendingOutcome, RateOutcome, ResponseWork},
     prepared_admission::{
-        PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues, WaitSettings,
+        ChargeTerms, PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues, WaitSettings,
     },
     reservation::Correcting,
     settings::OVERFLOW_FIELD,

@@ -1,8 +1,6 @@
 //! Prepared admissions: for callers that find the key and the cost of a request themselves.
 
 use std::{
-    borrow::Cow,
-    iter,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -13,7 +11,7 @@ use http::{HeaderValue, StatusCode, request::Parts, response};
 use super::background_corrections::spawn;
 use super::{
     admission::Admission,
-    charge_request::{ChargeRequest, ChargeRequestRef, DecisionTrace},
+    charge_request::{ChargeRequest, DecisionTrace, FewCharges, KeptCharges},
     decide::RateOutcome,
     reservation::Reservation,
     settings::{FinalCost, Overflow, Settings},
@@ -25,9 +23,9 @@ use crate::{
     error::LimiterError,
     headers::Headers,
     key::{Key, route::Global},
-    limiter::{Limiter, Pending, Tier},
+    limiter::{Charge, Limiter, OpRef, Pending, Tier},
     middleware::key_extraction_rules::Uncounted,
-    observe::{Decided, Observer},
+    observe::{Decided, KeysOf, Observer},
     quota::Priority,
     reject::{Reject, RejectionKind},
 };
@@ -35,9 +33,20 @@ use crate::{
 /// An admission of limits that its caller selects for each request.
 pub(crate) struct PreparedAdmission<L, R> {
     admission: Arc<Admission<L, R>>,
-    /// The tier of critical requests, with the terms of each of several limits.
-    tier: Tier,
+    /// For each limit; at least one.
+    terms: Box<[ChargeTerms]>,
 }
+
+/// The terms of requests at one of the limits of an admission.
+#[derive(Default)]
+pub(crate) struct ChargeTerms {
+    pub(crate) tier: Tier,
+    /// Whether a denial starts the limit's block at once.
+    pub(crate) blocks_at_once: bool,
+}
+
+/// The key, the class and the cost of a request at a limit.
+pub(crate) type RequestAtLimit<'k> = (&'k Key, Priority, u64);
 
 pub(crate) struct PreparedSettings {
     pub(crate) headers: Headers,
@@ -51,8 +60,8 @@ pub(crate) struct PreparedSettings {
     pub(crate) wait: Option<WaitSettings>,
     /// The names of the limits whose denials do not end a request, at the index of the limit; `None` if all do.
     pub(crate) overflow: Option<Arc<[Option<HeaderValue>]>>,
-    /// The tier of critical requests, with the terms of each of several limits.
-    pub(crate) tier: Tier,
+    /// For each limit.
+    pub(crate) terms: Box<[ChargeTerms]>,
     /// The charges that follow the bodies of responses, instead of `counts`.
     pub(crate) spending: Option<Spending>,
 }
@@ -108,64 +117,61 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         }
         Self {
             admission: Arc::new(Admission::new(Arc::new(limiter), rejection, settings)),
-            tier: prepared.tier,
+            terms: prepared.terms,
         }
     }
 
-    /// The tier of requests of this class.
-    fn tier(&self, class: Priority) -> Cow<'_, Tier> {
-        if class.is_critical() {
-            return Cow::Borrowed(&self.tier);
-        }
-        Cow::Owned(self.tier.clone().with_priority(class))
+    fn charge<'a>(
+        &self,
+        terms: &'a ChargeTerms,
+        (key, class, cost): RequestAtLimit<'a>,
+    ) -> Charge<'a> {
+        let op = if terms.blocks_at_once {
+            OpRef::Acquire(cost)
+        } else {
+            self.admission.charge_op(cost)
+        };
+        Charge::new(key, op).tier(&terms.tier).class(class)
     }
 
-    fn charge<'a>(&self, key: &'a Key, tier: &'a Tier, cost: u64) -> ChargeRequestRef<'a> {
+    fn request<'a>(&self, charges: &'a [Charge<'a>]) -> ChargeRequest<'a> {
         ChargeRequest {
-            key,
-            tier,
-            cost,
+            charges,
             started: self.admission.responder().start(),
         }
     }
 
+    /// Decides about a request at the only limit, whose denial is the end of it.
     #[inline]
-    pub(crate) fn decide<B: 'static>(
+    pub(crate) fn decide_one<B: 'static>(
         &self,
-        (key, class): (&Key, Priority),
-        cost: u64,
+        counted: RequestAtLimit<'_>,
         parts: &mut Parts,
     ) -> RateOutcome<L, R, B>
     where
         R: Reject<B>,
     {
-        if !class.is_critical() {
-            return self.decide_by_costs((key, class), iter::once(cost), parts);
-        }
-        let charge = self.charge(key, &self.tier, cost);
-        self.admission.decide_in_turn(charge, parts)
+        let charges = [self.charge(&self.terms[0], counted)];
+        self.admission.decide_in_turn(self.request(&charges), parts)
     }
 
-    /// Decides about a request by the cost at each of one or several limits. Some may deny it without an end of it.
-    pub(crate) fn decide_by_costs<B: 'static>(
+    /// Decides about a request at each of one or several limits. Some may deny it without an end of it.
+    pub(crate) fn decide<'k, B: 'static>(
         &self,
-        (key, class): (&Key, Priority),
-        costs: impl Iterator<Item = u64> + Clone,
+        counted: impl Iterator<Item = RequestAtLimit<'k>>,
         parts: &mut Parts,
     ) -> RateOutcome<L, R, B>
     where
         R: Reject<B>,
     {
-        let most = costs.clone().max().unwrap_or(0);
-        let mut tier = self.tier(class);
-        if costs.clone().any(|cost| cost != most) {
-            tier = Cow::Owned(tier.with_costs(costs.collect()));
-        }
-        let charge = self.charge(key, &tier, most);
+        let all = self.terms.iter().zip(counted).enumerate();
+        let all = all.map(|(limit, (terms, counted))| self.charge(terms, counted).limit(limit));
+        let charges = FewCharges::collected(all);
+        let request = self.request(charges.as_slice());
         if self.admission.settings.overflow.is_of_rules() {
-            return self.admission.decide_with_overflow(charge, parts);
+            return self.admission.decide_with_overflow(request, parts);
         }
-        self.admission.decide_in_turn(charge, parts)
+        self.admission.decide_in_turn(request, parts)
     }
 
     /// The units that are reserved for a request at each of several limits, with `costs` in place of those that responses
@@ -186,7 +192,10 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
     #[cold]
     pub(crate) fn report_denial(&self, decision: &Decision, key: &Key, started: Option<Instant>) {
         let responder = self.admission.responder();
-        responder.decided(|| Decided::now(decision, key, 1, started.or_else(|| responder.start())));
+        responder.decided(|| {
+            let keys = KeysOf::One(key);
+            Decided::now(decision, keys, 1, started.or_else(|| responder.start()))
+        });
     }
 
     #[cold]
@@ -231,16 +240,12 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
 
     /// Charges a request in shadow mode, which neither delays nor rejects it. Returns the charge that its
     /// response may correct.
-    pub(crate) fn watch(
-        &self,
-        (key, class): (&Key, Priority),
-        cost: u64,
-    ) -> Option<ShadowRequest<L, R>>
+    pub(crate) fn watch(&self, counted: RequestAtLimit<'_>) -> Option<ShadowRequest<L, R>>
     where
         R: Send + Sync + 'static,
     {
-        let tier = self.tier(class);
-        let charge = self.charge(key, &tier, cost);
+        let charges = [self.charge(&self.terms[0], counted)];
+        let charge = self.request(&charges);
         match self.admission.request(charge) {
             Pending::Ready(answer) => {
                 let reservation = report(&self.admission, answer, charge)?;
@@ -254,7 +259,7 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
     fn watch_later(
         admission: &Arc<Admission<L, R>>,
         answer: L::Future,
-        charge: ChargeRequest,
+        charge: KeptCharges,
     ) -> Option<ShadowRequest<L, R>>
     where
         R: Send + Sync + 'static,
@@ -262,7 +267,11 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
         let admission = Arc::clone(admission);
         let (sender, status) = tokio::sync::oneshot::channel();
         spawn(async move {
-            let reservation = report(&admission, answer.await, charge.as_ref());
+            let answer = answer.await;
+            let reservation = {
+                let charges = charge.as_refs();
+                report(&admission, answer, charge.request(&charges))
+            };
             if let (Some(reservation), Ok(status)) = (reservation, status.await) {
                 reservation.settle_in_background(&parts_of(status));
             }
@@ -276,7 +285,7 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
     fn watch_later(
         _: &Arc<Admission<L, R>>,
         _: L::Future,
-        _: ChargeRequest,
+        _: KeptCharges,
     ) -> Option<ShadowRequest<L, R>> {
         None
     }
@@ -286,7 +295,7 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
 fn report<L: Limiter, R>(
     admission: &Arc<Admission<L, R>>,
     answer: Result<Decision, LimiterError>,
-    charge: ChargeRequestRef<'_>,
+    charge: ChargeRequest<'_>,
 ) -> Option<Box<Reservation<L, R>>> {
     let mut decision = match answer {
         Ok(decision) => decision,

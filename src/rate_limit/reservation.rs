@@ -31,14 +31,14 @@ use http::{Response, request::Parts, response};
 use super::{
     admission::{Admission, Unreadable},
     background_corrections::spawn,
-    charge_request::{ChargeRequest, ChargeRequestRef},
+    charge_request::{ChargeRequest, KeptCharges},
     spending::{Spending, Spent},
 };
 use crate::{
     decision::{Decision, Op, Receipt},
     error::LimiterError,
-    limiter::{Limiter, Pending, PendingFuture},
-    observe::{Corrected, SpendSource, SpentReport},
+    limiter::{Call, Limiter, OpRef, Pending, PendingFuture},
+    observe::{Corrected, KeysOf, SpendSource, SpentReport},
     small_list::SmallList,
 };
 
@@ -48,13 +48,13 @@ use crate::{
 pub struct Reservation<L, R> {
     admission: Arc<Admission<L, R>>,
     decision: Decision,
-    charge: ChargeRequest,
+    charge: KeptCharges,
     /// Whether an elastic layer allowed the request, and charged nothing.
     exceeds: bool,
     /// The cost by the response, once it is known.
     cost: Option<u64>,
     /// The units that each limit keeps, if the response settles each of several limits by itself.
-    kept_by_each: Vec<u64>,
+    kept_by_each: Box<[u64]>,
     /// The units of the response, if its body determines the charge.
     spent: Option<Spent>,
     /// Whether the final charge was reported.
@@ -77,7 +77,7 @@ impl<L, R> Reservation<L, R> {
     pub(super) fn new(
         admission: &Arc<Admission<L, R>>,
         decision: Decision,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
         exceeds: bool,
     ) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl<L, R> Reservation<L, R> {
             charge: charge.keep(),
             exceeds,
             cost: None,
-            kept_by_each: Vec::new(),
+            kept_by_each: Box::default(),
             spent: None,
             reported: false,
         }
@@ -114,17 +114,23 @@ impl<L, R> Reservation<L, R> {
 
     /// The places of the limits that the request has a key for, and the units that each was charged.
     pub(super) fn charges(&self) -> impl Iterator<Item = (usize, u64)> {
-        let parts = self.charge.key.joint_parts();
-        let only = parts.is_none().then_some(0);
-        let parts = parts.into_iter().flatten().enumerate();
-        let present = parts.filter_map(|(place, part)| part.map(|_| place));
-        let places = only.into_iter().chain(present);
+        let charges = self.charge.as_slice().iter();
+        let places = charges.map(|charge| charge.as_ref().index());
         places.zip(self.decision.charged_by_each())
     }
 
-    /// The units of a request that an elastic layer allowed, at a limit that responses do not charge.
-    pub(super) const fn excess(&self) -> u64 {
-        if self.exceeds { self.charge.cost } else { 0 }
+    /// The cost of the request: of several limits the highest.
+    fn cost_of_request(&self) -> u64 {
+        let charges = self.charge.as_refs();
+        self.charge.request(&charges).cost()
+    }
+
+    /// The units of a request that an elastic layer allowed, at a limit that responses do not charge: the one `at` this
+    /// index among those that were charged.
+    pub(super) fn excess(&self, at: usize) -> u64 {
+        let charges = self.charge.as_slice();
+        let own = charges.get(at).filter(|_| self.exceeds);
+        own.map_or(0, |charge| charge.as_ref().op.units())
     }
 
     /// Whether an elastic layer allowed the request, and charged nothing.
@@ -163,7 +169,7 @@ impl<L: Limiter, R> Reservation<L, R> {
     /// Whether the head of the response leaves the charge to the body.
     fn is_counted_by_head<B>(&self, response: &mut Response<B>) -> bool {
         let units = if self.exceeds {
-            self.charge.cost
+            self.cost_of_request()
         } else {
             self.charged()
         };
@@ -172,7 +178,7 @@ impl<L: Limiter, R> Reservation<L, R> {
 
     /// Applies operations that follow the first charge, one to each limit.
     pub(super) fn apply(&self, ops: &OpsOfEach) -> Pending<L::Future> {
-        apply_ops(&self.admission, self.charge.as_ref(), ops)
+        apply_ops(&self.admission, &self.charge, ops)
     }
 
     /// Charges units that were used after the end of the body.
@@ -182,7 +188,7 @@ impl<L: Limiter, R> Reservation<L, R> {
     {
         let (admission, charge) = (Arc::clone(&self.admission), self.charge.clone());
         move |ops| {
-            if let Pending::Later(answer) = apply_ops(&admission, charge.as_ref(), ops) {
+            if let Pending::Later(answer) = apply_ops(&admission, &charge, ops) {
                 spawn(async move { drop(answer.await) });
             }
         }
@@ -231,14 +237,13 @@ impl<L: Limiter, R> Reservation<L, R> {
                 final_cost.of_each(response, &self.decision, self.admission.blocks)
         {
             self.cost = Some(settlement.kept);
-            self.kept_by_each = settlement.kept_by_each;
-            let charge = self.charge.as_ref();
-            let limiter = &self.admission.limiter;
-            return Some(limiter.apply_each(charge.tier, charge.key, &settlement.ops));
+            self.kept_by_each = settlement.kept_by_each.into();
+            let mut ops = settlement.ops.iter().map(Op::as_ref);
+            return Some(self.call(|own| ops.next().unwrap_or(own)));
         }
         let charged = self.charged();
         let assumed = if self.exceeds {
-            self.charge.cost
+            self.cost_of_request()
         } else {
             charged
         };
@@ -251,7 +256,16 @@ impl<L: Limiter, R> Reservation<L, R> {
         } else {
             (!unchanged).then(|| Op::Settle(cost, self.decision.receipt()))
         }?;
-        Some(self.admission.apply(self.charge.as_ref(), op))
+        Some(self.call(|_| op.as_ref()))
+    }
+
+    /// Applies other operations to the limits.
+    fn call<'a>(&'a self, mut op: impl FnMut(OpRef<'a>) -> OpRef<'a>) -> Pending<L::Future> {
+        let mut charges = self.charge.as_refs();
+        for charge in charges.as_mut_slice() {
+            charge.op = op(charge.op);
+        }
+        self.admission.limiter.call(&Call::of(charges.as_slice()))
     }
 
     /// The cost of the request by its response, if `units` were reserved.
@@ -303,9 +317,10 @@ impl<L, R> Reservation<L, R> {
             forgotten: forgotten.iter().copied().flatten().max().unwrap_or(0),
             forgotten_by_each: forgotten,
         };
+        let charges = self.charge.as_refs();
         self.admission.report_corrected(Corrected {
             decision,
-            key: &self.charge.key,
+            keys: KeysOf::Each(charges.as_slice()),
             before: self.charged(),
             after: after.iter().copied().min().unwrap_or(0),
             kept_by_each: after,
@@ -316,9 +331,10 @@ impl<L, R> Reservation<L, R> {
 
     fn report(&mut self, (before, after): (u64, u64), error: Option<&LimiterError>) {
         self.reported = true;
+        let charges = self.charge.as_refs();
         self.admission.report_corrected(Corrected {
             decision: &self.decision,
-            key: &self.charge.key,
+            keys: KeysOf::Each(charges.as_slice()),
             before,
             after,
             kept_by_each: &self.kept_by_each,
@@ -329,7 +345,7 @@ impl<L, R> Reservation<L, R> {
 
     /// Reports that the charge stays, or could not be corrected.
     fn keep(&mut self, error: Option<&LimiterError>) {
-        self.kept_by_each.clear();
+        self.kept_by_each = Box::default();
         let charged = self.charged();
         self.report((charged, charged), error);
     }
@@ -414,13 +430,17 @@ impl Default for LimitOp {
 
 fn apply_ops<L: Limiter, R>(
     admission: &Admission<L, R>,
-    charge: ChargeRequestRef<'_>,
+    kept: &KeptCharges,
     ops: &OpsOfEach,
 ) -> Pending<L::Future> {
-    if let [only] = ops.as_slice() {
-        return admission.apply(charge, only.op.clone());
+    let mut charges = kept.as_refs();
+    let ops = ops.as_slice().iter().map(|limit| limit.op.as_ref());
+    for (charge, op) in charges.as_mut_slice().iter_mut().zip(ops) {
+        charge.op = match (op, charge.op) {
+            // A denial starts the limit's block at once, as that of the request does.
+            (OpRef::Reserve(units), OpRef::Acquire(_)) => OpRef::Acquire(units),
+            _ => op,
+        };
     }
-    let ops = ops.as_slice().iter().map(|limit| limit.op.clone());
-    let ops = ops.collect::<Vec<_>>();
-    (admission.limiter).apply_each(charge.tier, charge.key, &ops)
+    admission.limiter.call(&Call::of(charges.as_slice()))
 }

@@ -15,7 +15,7 @@ use crate::decision::{Op, Receipt};
 use crate::{
     decision::Decision,
     key::KeyExtractor,
-    limiter::{RequestQuota, Tier, tier::MemberTerms},
+    limiter::{RequestQuota, Tier},
     middleware::{key_extraction_rules::PerRequest, settings::CommonSettings},
     quota::Priority,
 };
@@ -90,54 +90,52 @@ impl Settings {
         is_counted_alike && is_final && !is_reported
     }
 
-    /// The tier of a request, with its class, and with its cost for each member of a joint limiter.
+    /// The tier of a request.
     pub(super) fn tier_of(&self, parts: &Parts) -> Tier {
-        let tier = self.tier_in_class(parts);
-        match &self.member_costs {
-            Some(costs) if !tier.is_unlimited() => tier.with_costs(costs(parts)),
-            _ => tier,
-        }
-    }
-
-    fn tier_in_class(&self, parts: &Parts) -> Tier {
         let quota = self.quota.as_ref().and_then(|quota| quota(parts));
-        let tier = match (quota, &self.tier) {
+        match (quota, &self.tier) {
             (Some(quota), _) => quota.into(),
             (None, Some(tier)) => tier(parts),
             (None, None) => Tier::DEFAULT,
-        };
-        if self.common.priority.is_none() && self.member_priorities.is_empty() {
-            return tier;
         }
-        self.in_class(tier, parts)
     }
 
-    fn in_class(&self, tier: Tier, parts: &Parts) -> Tier {
-        let class = self.common.priority_of(parts);
-        if self.member_priorities.is_empty() || tier.is_unlimited() {
-            return tier.with_priority(class);
+    /// The class and the cost of a request at each limit.
+    pub(super) fn terms_of(&self, parts: &Parts) -> RequestTerms<'_> {
+        RequestTerms {
+            own_classes: &self.member_priorities,
+            class: self.common.priority_of(parts),
+            own_costs: self.member_costs.as_ref().map(|costs| costs(parts)),
+            cost: self.cost.as_ref().map_or(1, |cost| cost(parts)),
         }
-        let members = self.member_priorities.iter();
-        let tiers: Box<[Tier]> = members
-            .map(|own| {
-                let class = own.as_ref().map_or(class, |own| own(parts));
-                tier.clone().with_priority(class)
-            })
-            .collect();
-        let blocks_at_once = vec![false; tiers.len()].into();
-        tier.with_terms(MemberTerms {
-            tiers,
-            blocks_at_once,
-        })
     }
 
     /// Whether a denied request may wait or exceed the limit.
     pub(super) fn revises_denials(&self) -> bool {
         self.elastic.is_some() || self.waiting.is_enabled()
     }
+}
 
-    pub(super) fn cost_of(&self, parts: &Parts) -> u64 {
-        self.cost.as_ref().map_or(1, |cost| cost(parts))
+/// The class and the cost of a request, with those of the limits that have their own.
+pub(super) struct RequestTerms<'s> {
+    own_classes: &'s [Option<PerRequest<Priority>>],
+    class: Priority,
+    own_costs: Option<Box<[u64]>>,
+    cost: u64,
+}
+
+impl RequestTerms<'_> {
+    pub(super) fn class_of(&self, limit: usize, parts: &Parts) -> Priority {
+        match self.own_classes.get(limit) {
+            Some(Some(own)) => own(parts),
+            _ => self.class,
+        }
+    }
+
+    pub(super) fn cost_of(&self, limit: usize) -> u64 {
+        let own = self.own_costs.as_ref();
+        own.and_then(|costs| costs.get(limit).copied())
+            .unwrap_or(self.cost)
     }
 }
 

@@ -31,13 +31,14 @@ use std::{
     time::Duration,
 };
 
-use super::charge_request::ChargeRequestRef;
+use super::charge_request::ChargeRequest;
 use crate::{
     decision::{Decision, Marks},
     error::LimiterError,
     key::Key,
     limiter::Tier,
     lock::unpoisoned,
+    quota::Priority,
     timer,
 };
 
@@ -63,12 +64,13 @@ pub(super) struct Waiting {
     room: Arc<Room>,
 }
 
-/// The name of a queue: the limit that holds its requests up, their key, and their tier with their class.
+/// The name of a queue: the limit that holds its requests up, their key, their tier and their class.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct QueueId {
     limit: u64,
     key: Key,
     tier: Tier,
+    class: Priority,
 }
 
 /// The queue of one of the limits that decide about a request.
@@ -76,6 +78,8 @@ struct QueueOfLimit {
     id: QueueId,
     /// The place of the limit among those that decide about the request.
     limit: usize,
+    /// The cost of the request at the limit.
+    cost: u64,
     longest: Duration,
 }
 
@@ -130,24 +134,22 @@ impl Waiting {
     /// The queues of the limits that decide about a request.
     fn queues_of<'a>(
         &'a self,
-        charge: ChargeRequestRef<'a>,
+        charge: ChargeRequest<'a>,
     ) -> impl Iterator<Item = QueueOfLimit> + 'a {
-        let keys = charge.key.parts().enumerate();
-        let present = keys.filter_map(|(place, key)| Some((place, key?)));
-        present.enumerate().map(move |(limit, (place, key))| {
-            let (identity, longest) = match self.limits.get(place) {
+        charge.charges.iter().enumerate().map(|(limit, charge)| {
+            let (identity, longest) = match self.limits.get(charge.index()) {
                 Some(own) => *own,
-                None => (place as u64, self.longest),
+                None => (charge.index() as u64, self.longest),
             };
-            let terms = charge.tier.terms();
-            let tier = terms.map_or(charge.tier, |terms| &terms.tiers[place]);
             QueueOfLimit {
                 id: QueueId {
                     limit: identity,
-                    key,
-                    tier: tier.clone(),
+                    key: charge.key.clone(),
+                    tier: charge.tier.clone(),
+                    class: charge.class,
                 },
                 limit,
+                cost: charge.op.units(),
                 longest: longest.unwrap_or_default(),
             }
         })
@@ -158,7 +160,7 @@ impl Waiting {
     pub(super) fn enqueue(
         &self,
         position: Option<QueuePosition>,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
         denial: &Decision,
         longest: Duration,
     ) -> Enqueued {
@@ -175,14 +177,14 @@ impl Waiting {
 
     /// Queues a request before its first charge, if a queue exists: of several the one with the longest
     /// wait.
-    pub(super) fn join(&self, charge: ChargeRequestRef<'_>) -> Option<Enqueued> {
+    pub(super) fn join(&self, charge: ChargeRequest<'_>) -> Option<Enqueued> {
         let mut longest: Option<(Duration, QueueOfLimit)> = None;
         for queue in self.queues_of(charge) {
             let queues = self.room.queues.lock(&queue.id);
             let Some(found) = queues.get(&queue.id) else {
                 continue;
             };
-            let ahead = found.ahead(queue.limit, charge.cost);
+            let ahead = found.ahead(queue.limit, queue.cost);
             if ahead.wait > queue.longest {
                 return Some(Enqueued::Refused(Some(ahead)));
             }
@@ -199,7 +201,7 @@ impl Waiting {
     fn enter(
         &self,
         queue: QueueOfLimit,
-        charge: ChargeRequestRef<'_>,
+        charge: ChargeRequest<'_>,
         denied: Option<(&Decision, Duration)>,
         mut position: Option<QueuePosition>,
     ) -> Enqueued {
@@ -214,7 +216,7 @@ impl Waiting {
         });
         let ahead = found
             .filter(|_| !is_head)
-            .map(|found| found.ahead(queue.limit, charge.cost));
+            .map(|found| found.ahead(queue.limit, queue.cost));
         if ahead.is_some_and(|ahead| ahead.wait > queue.longest) {
             return Enqueued::Refused(ahead);
         }
@@ -224,7 +226,7 @@ impl Waiting {
         };
         let joined = queues.entry(queue.id.clone()).or_default();
         if position.ticket.is_none() {
-            position.ticket = Some(joined.push(charge.cost));
+            position.ticket = Some(joined.push(queue.cost));
             position.queue = queue.id;
         }
         let Some((denial, wait)) = denied.filter(|_| is_head) else {
@@ -232,7 +234,7 @@ impl Waiting {
         };
         joined.denial = Some(HeadDenial {
             queues: self.queues_of(charge).map(|queue| queue.id).collect(),
-            cost: charge.cost,
+            cost: queue.cost,
             decision: denial.clone(),
             at: Instant::now(),
             quotas: denial.places_of(queue.limit),
@@ -243,7 +245,7 @@ impl Waiting {
     }
 
     /// Takes a slot, which counts for each key of the request that is not everybody's.
-    fn take_slot(&self, charge: ChargeRequestRef<'_>, queue: &QueueId) -> Option<QueuePosition> {
+    fn take_slot(&self, charge: ChargeRequest<'_>, queue: &QueueId) -> Option<QueuePosition> {
         let mut owners: Vec<SlotOwner> = Vec::new();
         for QueueOfLimit { id, .. } in self.queues_of(charge) {
             // One owner for each limit of a layer; limits with an identity share the owner of a key.
@@ -254,7 +256,7 @@ impl Waiting {
             }
         }
         if owners.is_empty() {
-            owners.push((0, charge.key.clone()));
+            owners.push((0, Key::global()));
         }
         Some(QueuePosition {
             queue: queue.clone(),
@@ -266,7 +268,7 @@ impl Waiting {
     }
 
     /// Whether the last denial of a queue's head was a block; `None` without a queue.
-    pub(super) fn blocked_queue(&self, charge: ChargeRequestRef<'_>) -> Option<bool> {
+    pub(super) fn blocked_queue(&self, charge: ChargeRequest<'_>) -> Option<bool> {
         let blocked = self.queues_of(charge).filter_map(|queue| {
             let queues = self.room.queues.lock(&queue.id);
             let denial = queues.get(&queue.id)?.denial.as_ref();
@@ -276,7 +278,7 @@ impl Waiting {
     }
 
     /// The denial of a queue's head as it is now, if it was about the same limits and keys.
-    pub(super) fn denial_of_head(&self, charge: ChargeRequestRef<'_>) -> Option<Decision> {
+    pub(super) fn denial_of_head(&self, charge: ChargeRequest<'_>) -> Option<Decision> {
         self.queues_of(charge).find_map(|queue| {
             let queues = self.room.queues.lock(&queue.id);
             let denial = queues.get(&queue.id)?.denial.as_ref()?;

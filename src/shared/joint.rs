@@ -69,7 +69,7 @@ impl Member for RedisLimiter {
         call: &Call<'_>,
     ) -> Pending<RedisFuture> {
         let member = |charge: &Charge<'_>| {
-            let limiter = of(charge.limit)?.clone();
+            let limiter = of(charge.index())?.clone();
             let op = charge.op.of_limit(limiter.limit_identity());
             Some(op.map(|op| RedisMember {
                 charge: charge.op(op).to_owned(),

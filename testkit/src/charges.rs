@@ -109,9 +109,8 @@ async fn run<S: Tiered>(subject: &S, vector: &Value) -> usize {
             continue;
         }
         let key = Key::from(THE_ONE_KEY);
-        let decision = limiter
-            .apply_in(&tier(step), &key, op(step, &receipts))
-            .await;
+        let in_class = (&tier(step), class(step));
+        let decision = crate::apply_in_class(&limiter, in_class, &key, op(step, &receipts)).await;
         let decision =
             decision.unwrap_or_else(|error| panic!("{what}: {error}: {:?}", error.source()));
         check(&decision, &step["expect"], &what);
@@ -188,14 +187,14 @@ fn known(name: &str) -> &'static str {
 
 fn tier(step: &Value) -> Tier {
     let name = step.get("tier").and_then(Value::as_str);
-    let tier = name.map_or(Tier::DEFAULT, |name| Tier::named(known(name)));
-    match step.get("share") {
-        None => tier,
-        Some(_) => {
-            let share = u8::try_from(number(step, "share")).ok();
-            tier.with_priority(share.and_then(Priority::share).expect("a share"))
-        }
-    }
+    name.map_or(Tier::DEFAULT, |name| Tier::named(known(name)))
+}
+
+fn class(step: &Value) -> Priority {
+    step.get("share").map_or(Priority::CRITICAL, |_| {
+        let share = u8::try_from(number(step, "share")).ok();
+        share.and_then(Priority::share).expect("a share")
+    })
 }
 
 /// A rate, and words for the rest.

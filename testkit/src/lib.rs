@@ -52,9 +52,10 @@ use std::{
 use http::{Request, Response, StatusCode};
 use tower::{Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    AsyncLimiter, Decision, Key, LimiterError, LocalLimiter,
+    AsyncLimiter, Decision, Key, Limiter, LimiterError, LocalLimiter, Priority,
     clock::ManualClock,
     decision::{Op, Policy},
+    limiter::{Call, Charge, Pending, Tier},
     quota::IntoQuotas,
 };
 
@@ -71,6 +72,41 @@ pub fn limiter(quotas: impl IntoQuotas) -> (LocalLimiter, ManualClock) {
         .build()
         .expect("a quota that makes sense");
     (limiter, clock)
+}
+
+/// Applies an operation to a key by the quotas of a tier.
+pub fn apply_in<L: Limiter>(limiter: &L, tier: &Tier, key: &Key, op: Op) -> Pending<L::Future> {
+    apply_in_class(limiter, (tier, Priority::CRITICAL), key, op)
+}
+
+/// Applies an operation to a key by the quotas of a tier, for a request of a class.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "tests make the operation in its place"
+)]
+pub fn apply_in_class<L: Limiter>(
+    limiter: &L,
+    (tier, class): (&Tier, Priority),
+    key: &Key,
+    op: Op,
+) -> Pending<L::Future> {
+    let charge = Charge::new(key, op.as_ref()).tier(tier).class(class);
+    limiter.call(&Call::of(&[charge]))
+}
+
+/// Applies operations to several limits, each to its key: the only operation to all, or one to each.
+pub fn apply_each<L: Limiter>(
+    limiter: &L,
+    (tier, class): (&Tier, Priority),
+    keys: &[Key],
+    ops: &[Op],
+) -> Pending<L::Future> {
+    let charges = keys.iter().enumerate().map(|(limit, key)| {
+        let op = if let [only] = ops { only } else { &ops[limit] };
+        let charge = Charge::new(key, op.as_ref()).limit(limit);
+        charge.tier(tier).class(class)
+    });
+    limiter.call(&Call::of(&charges.collect::<Vec<_>>()))
 }
 
 /// Polls a future that never has to wait.

@@ -8,7 +8,7 @@ use tower_ratelimit::{
     ConfigErrorKind as Kind, Limiter, LocalLimiter, LocalStore, Priority, Quota,
     clock::{Clock as _, ManualClock},
     decision::Op,
-    limiter::Tier,
+    limiter::{Pending, Tier},
 };
 
 use super::{alice, fields, limiter_at};
@@ -233,7 +233,8 @@ fn tiers_share_the_windows_of_one_calendar_only() {
     let remaining = |tier: &'static str, cost| {
         let op = Op::Acquire(cost);
         let tier = Tier::named(tier);
-        let decision = testkit::now(async { limiter.apply_in(&tier, &alice(), op).await });
+        let decision =
+            testkit::now(async { testkit::apply_in(&limiter, &tier, &alice(), op).await });
         decision.expect("a tier").remaining()
     };
     assert_eq!(limiter.acquire(&alice(), 2).remaining(), Some(0));
@@ -259,9 +260,9 @@ fn a_part_of_a_month_is_kept_for_critical_requests() {
     let quota = Quota::per_month(10).in_zone("Europe/Berlin");
     let (limiter, clock) = limiter_at(quota, "2026-03-01T00:00:00Z");
     let decide = |class, cost| {
-        let tier = Tier::DEFAULT.with_priority(class);
-        let op = Op::Acquire(cost);
-        let decision = testkit::now(async { limiter.apply_in(&tier, &alice(), op).await });
+        let in_class = (&Tier::DEFAULT, class);
+        let Pending::Ready(decision) =
+            testkit::apply_in_class(&limiter, in_class, &alice(), Op::Acquire(cost));
         decision.expect("a decision")
     };
     let share = Priority::share(80).expect("a share");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tower_ratelimit::{
     ConfigErrorKind, Decision, Key, Limiter as _, LimiterErrorKind, LocalLimiter, LocalStore,
-    Quota,
+    Priority, Quota,
     clock::{ManualClock, Timestamp},
     decision::Op,
     limiter::{JointLimiter, Pending, RequestQuota, Tier},
@@ -21,7 +21,7 @@ fn request(limiter: &LocalLimiter, op: Op) -> Decision {
 }
 
 fn request_in(limiter: &LocalLimiter, tier: &Tier, op: Op) -> Decision {
-    let Pending::Ready(decision) = limiter.apply_in(tier, &alice(), op);
+    let Pending::Ready(decision) = testkit::apply_in(limiter, tier, &alice(), op);
     decision.expect("a window that counts on")
 }
 
@@ -176,7 +176,7 @@ fn capped_quotas_do_not_count_on() {
         assert!(!limiter.facts().supports(&Op::Count(1)), "{quota:?}");
         let rows = [Tier::DEFAULT, Tier::from(RequestQuota::limit(3))];
         for tier in rows {
-            let Pending::Ready(answer) = limiter.apply_in(&tier, &alice(), Op::Count(1));
+            let Pending::Ready(answer) = testkit::apply_in(&limiter, &tier, &alice(), Op::Count(1));
             let error = answer.expect_err("it is capped");
             assert_eq!(error.kind(), LimiterErrorKind::Unsupported, "{quota:?}");
             assert!(error.to_string().contains("uncapped"), "{error}");
@@ -262,10 +262,11 @@ fn limits_that_are_charged_together_count_all_or_none() {
     let limiter = |quota: Quota| LocalLimiter::builder(quota).build_in(&store).unwrap();
     let counts = limiter(Quota::per_minute(1).named("a").fixed_window().uncapped());
     let ends = limiter(Quota::per_minute(1).named("b").fixed_window());
-    let key = Key::joint([Key::from("x"), Key::from("y")]);
+    let keys = [Key::from("x"), Key::from("y")];
     let both = JointLimiter::new([counts.clone(), ends]).unwrap();
     assert!(!both.facts().supports(&Op::Count(1)) && both.facts().supports(&Op::Acquire(1)));
-    let Pending::Ready(answer) = both.apply(&key, Op::Count(1));
+    let in_class = (&Tier::DEFAULT, Priority::CRITICAL);
+    let Pending::Ready(answer) = testkit::apply_each(&both, in_class, &keys, &[Op::Count(1)]);
     assert_eq!(answer.unwrap_err().kind(), LimiterErrorKind::Unsupported);
     assert_eq!(counts.peek(&Key::from("x"), 1).remaining(), Some(1));
 }

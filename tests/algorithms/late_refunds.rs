@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_ratelimit::{
-    Decision, Limiter as _, LocalLimiter, Quota,
+    Decision, LocalLimiter, Quota,
     clock::{Clock as _, ManualClock},
     decision::{Op, Receipt},
     limiter::{Pending, Tier},
@@ -57,7 +57,7 @@ impl Client {
     }
 
     fn request(&self, tier: usize, op: Op) -> Decision {
-        let Pending::Ready(decision) = self.limiter.apply_in(&TIERS[tier], &alice(), op);
+        let Pending::Ready(decision) = testkit::apply_in(&self.limiter, &TIERS[tier], &alice(), op);
         decision.expect("there is such a tier")
     }
 

@@ -4,7 +4,7 @@
 use std::{thread, time::Duration};
 
 use tower_ratelimit::{
-    Decision, Limiter as _, LocalLimiter, LocalStore, Quota,
+    Decision, LocalLimiter, LocalStore, Quota,
     clock::ManualClock,
     decision::Op,
     limiter::{LocalLimiterBuilder, OnChange, Pending, QuotaChange, RequestQuota, Tier},
@@ -206,7 +206,8 @@ fn alternation_between_tiers_gives_nothing_back() {
             let tiers = LocalLimiter::builder(default).tier("pro", five);
             let limiter = fresh(tiers, &store);
             let take = |tier: &Tier| {
-                let Pending::Ready(taken) = limiter.apply_in(tier, &alice(), Op::AcquireUpTo(99));
+                let Pending::Ready(taken) =
+                    testkit::apply_in(&limiter, tier, &alice(), Op::AcquireUpTo(99));
                 taken.expect("there is such a tier").charged()
             };
             assert_eq!(take(&pro) + take(&Tier::DEFAULT) + take(&pro), 5, "{two:?}");

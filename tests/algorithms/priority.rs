@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Decision, Limiter as _, LocalLimiter, Priority, Quota,
+    Decision, LocalLimiter, Priority, Quota,
     clock::ManualClock,
     decision::Op,
     limiter::{Pending, Tier},
@@ -29,8 +29,8 @@ impl Numbers {
 }
 
 fn decide(limiter: &LocalLimiter, class: Priority, op: Op) -> Decision {
-    let tier = Tier::DEFAULT.with_priority(class);
-    let Pending::Ready(decision) = limiter.apply_in(&tier, &alice(), op);
+    let in_class = (&Tier::DEFAULT, class);
+    let Pending::Ready(decision) = testkit::apply_in_class(limiter, in_class, &alice(), op);
     decision.expect("a decision")
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, LocalLimiter, LocalStore, Quota,
+    Decision, Key, LocalLimiter, LocalStore, Quota,
     clock::ManualClock,
     decision::{Op, Receipt},
     limiter::{JointLimiter, Pending, RequestQuota, Tier},
@@ -30,7 +30,7 @@ fn limiter(quotas: &[Quota]) -> (ManualClock, LocalLimiter) {
 }
 
 fn in_tier(limiter: &LocalLimiter, tier: &Tier, op: Op) -> Decision {
-    let Pending::Ready(decision) = limiter.apply_in(tier, &alice(), op);
+    let Pending::Ready(decision) = testkit::apply_in(limiter, tier, &alice(), op);
     decision.expect("a good tier")
 }
 
@@ -112,8 +112,8 @@ fn several_limits_have_a_receipt_of_each() {
         builder.build_in(&store).expect("a good quota")
     });
     let joint = JointLimiter::new(limits).expect("limits of one store");
-    let key = Key::joint([alice(), Key::from("bob")]);
-    let decision = testkit::now(async { joint.apply(&key, Op::Acquire(2)).await });
+    let keys = [alice(), Key::from("bob")];
+    let decision = testkit::now(async { joint.acquire_all(&keys, 2).await });
     let receipt = decision.expect("two keys").receipt();
     assert_eq!(receipt.to_bytes(), None);
     assert!(receipt.each().all(|each| each.to_bytes().is_some()));

@@ -104,7 +104,8 @@ fn request_s_own_quota_does_not_hold_the_debt() {
     ] {
         let limiter = LocalLimiter::new(quota.debt(90));
         let tier = Tier::from(RequestQuota::limit(1_000));
-        let Pending::Ready(decision) = limiter.apply_in(&tier, &alice(), Op::AcquireUpTo(1_000));
+        let Pending::Ready(decision) =
+            testkit::apply_in(&limiter, &tier, &alice(), Op::AcquireUpTo(1_000));
         let taken = decision.expect("there is one quota").charged();
         assert_eq!(taken, 10, "{quota:?}");
     }

@@ -31,7 +31,7 @@ fn tiered<const N: usize, const M: usize>(
 }
 
 fn request(limiter: &LocalLimiter, tier: &Tier, op: Op) -> Result<Decision, LimiterError> {
-    let Pending::Ready(decision) = limiter.apply_in(tier, &alice(), op);
+    let Pending::Ready(decision) = testkit::apply_in(limiter, tier, &alice(), op);
     decision
 }
 
@@ -295,12 +295,14 @@ fn bad_tiers_are_named_errors() {
 fn limiter_of_any_kind_has_the_same_tiers() {
     let (limiter, _) = tiered([Quota::per_hour(10)], [Quota::per_hour(20)]);
     let any = AnyLimiter::new(limiter.clone());
-    let Pending::Ready(Ok(taken)) = any.apply_in(&PRO, &alice(), Op::Acquire(15)) else {
+    let Pending::Ready(Ok(taken)) = testkit::apply_in(&any, &PRO, &alice(), Op::Acquire(15)) else {
         panic!("a local limiter answers at once");
     };
     assert_eq!(taken.remaining(), Some(5));
     assert_eq!(pro(&limiter, Op::Peek(1)).remaining(), Some(5));
-    let Pending::Ready(unknown) = any.apply_in(&Tier::named("gold"), &alice(), Op::Peek(1)) else {
+    let Pending::Ready(unknown) =
+        testkit::apply_in(&any, &Tier::named("gold"), &alice(), Op::Peek(1))
+    else {
         panic!("a local limiter answers at once");
     };
     assert_eq!(

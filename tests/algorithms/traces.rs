@@ -269,13 +269,15 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
                 let request = with_receipt(request, receipts.len());
                 if !is_known(&oracle, request) {
                     let op = request.op(&receipts);
-                    let Pending::Ready(refused) = limiter.apply_in(&row.tier(), &alice(), op);
+                    let Pending::Ready(refused) =
+                        testkit::apply_in(&limiter, &row.tier(), &alice(), op);
                     prop_assert!(refused.is_err(), "{:?}", request);
                     continue;
                 }
                 let expected = oracle.request_with(nanos(now), row, (share, request));
-                let Pending::Ready(decision) = limiter.apply_in(
-                    &of_share(row.tier(), share),
+                let Pending::Ready(decision) = testkit::apply_in_class(
+                    &limiter,
+                    (&row.tier(), of_share(share)),
                     &alice(),
                     request.op(&receipts),
                 );
@@ -303,14 +305,15 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
                 if !is_known(&oracle, request) {
                     let op = request.op(&receipts);
                     prop_assert!(!limiter.facts().supports(&op));
-                    let Pending::Ready(refused) = limiter.apply_in(&TIERS[tier], &alice(), op);
+                    let Pending::Ready(refused) =
+                        testkit::apply_in(&limiter, &TIERS[tier], &alice(), op);
                     prop_assert!(refused.is_err(), "{:?}", request);
                     continue;
                 }
                 let expected = oracle.request(nanos(now), tier, (share, request));
                 let decision = decide(
                     &limiter,
-                    &of_share(TIERS[tier].clone(), share),
+                    (&TIERS[tier], of_share(share)),
                     request,
                     &receipts,
                 );
@@ -337,9 +340,8 @@ fn is_known(oracle: &Subject, request: Request) -> bool {
     !matches!(request, Request::Spend(_)) || oracle.can_spend()
 }
 
-/// The tier for requests of a class with this share.
-fn of_share(tier: Tier, share: u8) -> Tier {
-    tier.with_priority(Priority::share(share).expect("a share"))
+fn of_share(share: u8) -> Priority {
+    Priority::share(share).expect("a share")
 }
 
 fn alike(tiers: &[Vec<Spec>], tier: usize, place: usize, size: Size) -> Spec {
@@ -347,7 +349,13 @@ fn alike(tiers: &[Vec<Spec>], tier: usize, place: usize, size: Size) -> Spec {
     like.unwrap_or(&tiers[0][place]).resized(size)
 }
 
-fn decide(limiter: &LocalLimiter, tier: &Tier, request: Request, receipts: &[Receipt]) -> Decision {
-    let Pending::Ready(decision) = limiter.apply_in(tier, &alice(), request.op(receipts));
+fn decide(
+    limiter: &LocalLimiter,
+    in_class: (&Tier, Priority),
+    request: Request,
+    receipts: &[Receipt],
+) -> Decision {
+    let op = request.op(receipts);
+    let Pending::Ready(decision) = testkit::apply_in_class(limiter, in_class, &alice(), op);
     decision.expect("there is such a tier")
 }

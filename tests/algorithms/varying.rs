@@ -252,7 +252,8 @@ fn tiers_share_counters_with_other_limits_that_vary_only() {
         .expect("good quotas");
     let remaining = |tier: Tier, cost| {
         let op = Op::Acquire(cost);
-        let decision = testkit::now(async { limiter.apply_in(&tier, &alice(), op).await });
+        let decision =
+            testkit::now(async { testkit::apply_in(&limiter, &tier, &alice(), op).await });
         decision.expect("a tier").remaining()
     };
     assert_eq!(limiter.acquire(&alice(), 5).remaining(), Some(0));
@@ -267,7 +268,8 @@ fn a_request_s_own_quota_does_not_vary() {
     let row = Tier::from(RequestQuota::limit(12));
     let decide = |cost| {
         let op = Op::Acquire(cost);
-        let decision = testkit::now(async { limiter.apply_in(&row, &alice(), op).await });
+        let decision =
+            testkit::now(async { testkit::apply_in(&limiter, &row, &alice(), op).await });
         decision.expect("one quota")
     };
     let decision = decide(4);

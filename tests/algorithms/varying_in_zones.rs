@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tower_ratelimit::{
-    ConfigErrorKind as Kind, Limiter, LocalLimiter, Quota,
+    ConfigErrorKind as Kind, LocalLimiter, Quota,
     clock::Clock as _,
     decision::Op,
     limiter::{OnChange, QuotaChange, Tier},
@@ -155,7 +155,7 @@ fn limits_of_several_zones_share_a_counter() {
         .expect("good quotas");
     assert_eq!(tiers.acquire(&alice(), 4).remaining(), Some(16));
     let op = Op::Acquire(4);
-    let decision = async { tiers.apply_in(&Tier::named("apia"), &alice(), op).await };
+    let decision = async { testkit::apply_in(&tiers, &Tier::named("apia"), &alice(), op).await };
     let decision = testkit::now(decision).expect("a tier");
     // At the beginning of the day's first slice the limit is still that of the evening.
     assert_eq!(decision.remaining(), Some(12));

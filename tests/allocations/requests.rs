@@ -14,7 +14,8 @@ use testkit::now;
 use tower::{Layer, Service};
 use tower_ratelimit::{
     Concurrency, ConcurrencyLayer, Header, Headers, Key, KeyErrorKind, KeyExtractor, Limiter,
-    LocalLimiter, LocalStore, MissingKey, PeerIp, Quota, RateLimitLayer, limiter::JointLimiter,
+    LocalLimiter, LocalStore, MissingKey, PeerIp, Quota, RateLimitLayer,
+    limiter::{Call, Charge, JointLimiter, OpRef},
 };
 
 /// Answers with room for as many fields as the layer adds.
@@ -210,8 +211,10 @@ fn a_decision_of_several_limits_allocates_twice() {
             LocalLimiter::builder(quota).build_in(&store).unwrap()
         });
         let limiter = JointLimiter::new(limiters).unwrap();
-        let key = Key::joint((0..limits).map(Key::from));
-        let acquire = || now(limiter.acquire(&key, 1).into_future()).unwrap();
+        let keys: Vec<_> = (0..limits).map(Key::from).collect();
+        let charge = |limit: usize| Charge::new(&keys[limit], OpRef::Acquire(1)).limit(limit);
+        let charges: Vec<_> = (0..keys.len()).map(charge).collect();
+        let acquire = || now(limiter.call(&Call::of(&charges)).into_future()).unwrap();
         assert!(acquire().is_allowed());
         for allowed in [true, false] {
             let (allocations, decision) = counted(acquire);

@@ -6,7 +6,7 @@ use proptest::{collection::vec, prelude::*};
 use testkit::now;
 use tower_ratelimit::{
     AnyLimiter, Decision, Key, Limiter, LimiterError, LimiterErrorKind, LocalLimiter, LocalStore,
-    Quota,
+    Priority, Quota,
     clock::ManualClock,
     decision::{Op, Receipt},
     limiter::{JointLimiter, Tier},
@@ -25,12 +25,13 @@ fn joint(quotas: impl IntoIterator<Item = Quota>) -> JointLimiter {
     JointLimiter::new(limits).expect("names of their own")
 }
 
-fn keys(count: u64) -> Key {
-    Key::joint((0..count).map(key))
+fn keys(count: u64) -> Vec<Key> {
+    (0..count).map(key).collect()
 }
 
-fn each(limiter: &impl Limiter, key: &Key, ops: &[Op]) -> Result<Decision, LimiterError> {
-    now(limiter.apply_each(&Tier::DEFAULT, key, ops).into_future())
+fn each(limiter: &impl Limiter, keys: &[Key], ops: &[Op]) -> Result<Decision, LimiterError> {
+    let in_class = (&Tier::DEFAULT, Priority::CRITICAL);
+    now(testkit::apply_each(limiter, in_class, keys, ops).into_future())
 }
 
 fn charged(decision: &Decision) -> Vec<u64> {
@@ -131,26 +132,24 @@ fn wrong_operations_are_errors_and_none_is_applied() {
         Quota::per_day(10).leaky_bucket(9).named("queue"),
     ]);
     let acquire = Op::Acquire(1);
-    for count in [0, 3] {
-        let ops = vec![acquire.clone(); count];
-        let text = format!("{count} operations for a key of 2 limits");
-        refused(each(&limiter, &keys(2), &ops), &text);
+    for (count, text) in [(0, "the call is for 0"), (3, "the call is for 3")] {
+        let ops = [acquire.clone()];
+        refused(each(&limiter, &keys(count), &ops), text);
     }
     let two = [acquire.clone(), acquire.clone()];
-    refused(each(&limiter, &keys(3), &two), "`Key::joint` of 2 keys");
     let spend = [acquire.clone(), Op::Spend(1)];
     refused(each(&limiter, &keys(2), &spend), "`spend` charges units");
     let three = joint([window(1, "a"), window(1, "b"), window(1, "c")]);
-    let of_three = now(three.acquire(&keys(3), 1).into_future()).unwrap();
+    let of_three = now(three.acquire_all(&keys(3), 1).into_future()).unwrap();
     let refund = [acquire, Op::Refund(1, Some(of_three.receipt()))];
     refused(each(&limiter, &keys(2), &refund), "is not among them");
     assert_eq!(left(&limiter)[0], 9);
 
     // One limit takes one operation, with its own key.
     let alone = stored(window(5, "alone"), &LocalStore::new());
-    refused(each(&alone, &key(0), &two), "2 operations for 1 limit");
+    refused(each(&alone, &keys(2), &two), "2 charges for 1 limit");
     let together = JointLimiter::new([alone.clone()]).unwrap();
-    refused(each(&together, &key(0), &two), "2 operations for 1 limit");
+    refused(each(&together, &keys(2), &two), "this limiter has 1 limit");
     for (at, limiter) in [
         AnyLimiter::new(alone),
         AnyLimiter::new(together.clone()),
@@ -159,7 +158,7 @@ fn wrong_operations_are_errors_and_none_is_applied() {
     .iter()
     .enumerate()
     {
-        let decision = each(limiter, &key(0), &two[..1]).unwrap();
+        let decision = each(limiter, &keys(1), &two[..1]).unwrap();
         assert_eq!(decision.remaining(), Some(4 - at as u64));
     }
 }
@@ -229,7 +228,7 @@ fn units_beyond_a_debt_are_not_given_back() {
     let mut stream = Stream::default();
     stream.note(&each(&limiter, &keys(2), &[Op::Reserve(100), Op::Reserve(100)]).unwrap());
     for _ in 0..3 {
-        stream.note(&now(limiter.spend(&keys(2), 100).into_future()).unwrap());
+        stream.note(&each(&limiter, &keys(2), &[Op::Spend(100)]).unwrap());
     }
     let owed = 320 - stream.charged[1];
     assert_eq!((400 - 320, owed), (80, 220));
@@ -243,9 +242,9 @@ fn units_beyond_a_debt_are_not_given_back() {
 fn each_limit_is_settled_by_its_own_charges() {
     let limiter = joint([window(1_000, "roomy"), window(30, "used up")]);
     let mut stream = Stream::default();
-    stream.note(&now(limiter.apply(&keys(2), Op::Reserve(30)).into_future()).unwrap());
+    stream.note(&each(&limiter, &keys(2), &[Op::Reserve(30)]).unwrap());
     for step in [200, 200, 70] {
-        stream.note(&now(limiter.spend(&keys(2), step).into_future()).unwrap());
+        stream.note(&each(&limiter, &keys(2), &[Op::Spend(step)]).unwrap());
     }
     let by_the_least = stream.charged[0] + 400 - stream.least;
     assert_eq!(by_the_least, 870);

@@ -131,7 +131,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn answer(limiter: &LocalLimiter, tier: &Tier, key: &Key, op: Op) -> Option<Decision> {
-    let Pending::Ready(answer) = limiter.apply_in(tier, key, op);
+    let Pending::Ready(answer) = testkit::apply_in(limiter, tier, key, op);
     answer.ok()
 }
 

@@ -6,7 +6,7 @@ use proptest::{collection::vec, prelude::*};
 use testkit::now;
 use tower_ratelimit::{
     AnyLimiter, ConfigErrorKind, Decision, Key, Limiter, LimiterError, LimiterErrorKind,
-    LocalLimiter, LocalStore, Quota,
+    LocalLimiter, LocalStore, Priority, Quota,
     clock::ManualClock,
     decision::{Op, Outcome, Receipt},
     limiter::{JointLimiter, Tier},
@@ -29,16 +29,17 @@ fn all<const N: usize>(limiters: [&LocalLimiter; N]) -> JointLimiter {
     joint.expect("limiters of one store with names of their own")
 }
 
-fn request(limiter: &impl Limiter, key: &Key, op: Op) -> Result<Decision, LimiterError> {
-    now(limiter.apply(key, op).into_future())
+fn request(limiter: &impl Limiter, keys: &[Key], op: Op) -> Result<Decision, LimiterError> {
+    let in_class = (&Tier::DEFAULT, Priority::CRITICAL);
+    now(testkit::apply_each(limiter, in_class, keys, &[op]).into_future())
 }
 
 fn left(limiter: &LocalLimiter, key: &Key) -> u64 {
     limiter.peek(key, 1).remaining().expect("known")
 }
 
-fn joint(keys: impl IntoIterator<Item = u64>) -> Key {
-    Key::joint(keys.into_iter().map(Key::from))
+fn joint(keys: impl IntoIterator<Item = u64>) -> Vec<Key> {
+    keys.into_iter().map(Key::from).collect()
 }
 
 /// Half of the threads list the limits the other way round: locks that were taken in the order of
@@ -129,7 +130,7 @@ fn no_entry_of_a_call_gives_way_to_another_of_it() {
         let limits = names.map(|name| stored(Quota::per_second(9).named(name), &store));
         let limiter = all(limits.each_ref());
         let key_of = |at: u64| key(1_000 + at + round);
-        let keys = Key::joint((0..4).map(key_of));
+        let keys: Vec<_> = (0..4).map(key_of).collect();
         assert!(
             request(&limiter, &keys, Op::Acquire(2))
                 .unwrap()
@@ -256,7 +257,7 @@ proptest! {
             // A hit takes from each limit what that has left, and its receipt gives back as much to
             // each; several quotas of one limit are given back the least of it.
             let is_even = !matches!(own, Op::Hit(_) | Op::Settle(..));
-            let expected = request(&single, &key(number), own).unwrap();
+            let expected = request(&single, &[key(number)], own).unwrap();
             let decision = request(&together, &joint([number; 4]), joined).unwrap();
             prop_assert!(expected.quotas().eq(decision.quotas()), "{expected:?} {decision:?}");
             prop_assert_eq!(expected.outcome(), decision.outcome());
@@ -311,7 +312,12 @@ fn tier_is_that_of_the_limits_that_know_it() {
     let everybody = stored(Quota::per_day(100).named("everybody"), &store);
     let limiter = all([&everybody, &tenant]);
     let pro = Tier::named("pro");
-    let in_tier = |tier: &Tier, op| now(limiter.apply_in(tier, &joint([1, 2]), op).into_future());
+    let in_tier = |tier: &Tier, op| {
+        now(
+            testkit::apply_each(&limiter, (tier, Priority::CRITICAL), &joint([1, 2]), &[op])
+                .into_future(),
+        )
+    };
     let charged = in_tier(&pro, Op::Acquire(4)).unwrap();
     let numbers = |decision: &Decision| {
         let quotas = decision.quotas();
@@ -371,14 +377,14 @@ fn limits_that_cannot_be_charged_together_are_refused() {
     assert_eq!(kind(one_limit.to_vec()), ConfigErrorKind::Joint);
 
     let limiter = all([&a, &b]);
-    let lone = request(&a, &key(1), Op::Acquire(1)).unwrap().receipt();
-    for (key, op) in [
-        (key(1), Op::Acquire(1)),
-        (joint([1]), Op::Acquire(1)),
-        (joint([1, 2, 3]), Op::Acquire(1)),
-        (joint([1, 2]), Op::Refund(1, Some(lone))),
+    let lone = a.acquire(&key(1), 1).receipt();
+    for answer in [
+        limiter.acquire(&key(1), 1),
+        limiter.acquire_all(&joint([1]), 1),
+        limiter.acquire_all(&joint([1, 2, 3]), 1),
+        limiter.refund(&key(1), 1, Some(lone)),
     ] {
-        let error = request(&limiter, &key, op).unwrap_err();
+        let error = now(answer.into_future()).unwrap_err();
         assert_eq!(error.kind(), LimiterErrorKind::Unsupported);
     }
     assert_eq!(left(&a, &key(1)), 4);
@@ -391,16 +397,19 @@ fn keys_that_do_not_fit_are_an_error_behind_every_type() {
     let limits = ["one", "other"].map(|name| stored(Quota::per_day(5).named(name), &store));
     let both = all([&limits[0], &limits[1]]);
     let (shared, any) = (Arc::new(both.clone()), AnyLimiter::new(both.clone()));
-    for wrong in [joint([1]), joint([1, 2, 3]), key(1)] {
-        let answers = [
-            request(&both, &wrong, Op::Acquire(1)),
-            request(&shared, &wrong, Op::Acquire(1)),
-            request(&any, &wrong, Op::Acquire(1)),
-        ];
-        for answer in answers {
-            let error = answer.expect_err("two keys are needed").to_string();
-            assert!(error.contains("this limiter has 2 limits"), "{error}");
-        }
+    let (one, three) = (key(1), joint([1, 2, 3]));
+    let answers = [
+        now(both.acquire(&one, 1).into_future()),
+        now(shared.acquire(&one, 1).into_future()),
+        now(any.acquire(&one, 1).into_future()),
+        now(both.acquire_all(&joint([1]), 1).into_future()),
+        now(both.acquire_all(&three, 1).into_future()),
+        request(&shared, &three, Op::Acquire(1)),
+        request(&any, &three, Op::Acquire(1)),
+    ];
+    for answer in answers {
+        let error = answer.expect_err("two keys are needed").to_string();
+        assert!(error.contains("this limiter has 2 limits"), "{error}");
     }
     assert_eq!(limits.map(|limit| left(&limit, &key(1))), [5, 5]);
 }

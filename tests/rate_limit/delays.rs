@@ -9,8 +9,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
     Decision, Global, Key, Limiter, LocalLimiter, LocalStore, Priority, Quota, RateLimitLayer,
     clock::{Clock, ManualClock, Timestamp},
-    decision::Op,
-    limiter::Tier,
+    limiter::{Call, Charge, OpRef},
 };
 
 /// tokio's time as a limiter's clock.
@@ -365,8 +364,9 @@ fn a_late_charge_is_at_most_5_ms_old_and_gives_no_unit_twice() {
 fn late_charges(limiter: &LocalLimiter, clock: &ManualClock) {
     let late = |millis| {
         let late = Duration::from_millis(millis);
-        let ops = [Op::Acquire(1)];
-        let answer = limiter.apply_late(&Tier::DEFAULT, &Key::global(), &ops, late);
+        let key = Key::global();
+        let charge = Charge::new(&key, OpRef::Acquire(1));
+        let answer = limiter.call(&Call::of(&[charge]).late(late));
         testkit::now(answer.into_future()).unwrap()
     };
     assert!(late(0).is_allowed());

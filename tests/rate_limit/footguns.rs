@@ -50,7 +50,7 @@ impl AsyncLimiter for Tiered {
     }
 
     async fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Result<Decision, LimiterError> {
-        Limiter::apply_in(&self.0, tier, key, op).await
+        testkit::apply_in(&self.0, tier, key, op).await
     }
 
     fn policies(&self) -> &[Policy] {

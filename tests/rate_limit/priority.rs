@@ -300,10 +300,9 @@ fn a_limiter_without_classes_refuses_to_decide_for_one() {
         }
     }
     let plain = Plain(LocalLimiter::new(Quota::per_day(4)));
-    let class = Tier::DEFAULT.with_priority(HALF);
-    assert_eq!(class.priority(), HALF);
-    let decided =
-        testkit::now(async { plain.apply_in(&class, &Key::global(), Op::Acquire(1)).await });
+    let class = (&Tier::DEFAULT, HALF);
+    let decided = testkit::apply_in_class(&plain, class, &Key::global(), Op::Acquire(1));
+    let decided = testkit::now(decided.into_future());
     let error = decided.unwrap_err().to_string();
     assert!(error.contains("no priorities"), "{error}");
 }

@@ -31,7 +31,7 @@ fn by(user: &str, fields: &[(&str, u64)]) -> http::request::Builder {
 
 fn acquire<L: Limiter>(limiter: &L, quota: RequestQuota) -> bool {
     let Pending::Ready(decision) =
-        limiter.apply_in(&quota.into(), &Key::from("alice"), Op::Acquire(1))
+        testkit::apply_in(limiter, &quota.into(), &Key::from("alice"), Op::Acquire(1))
     else {
         panic!("it is local");
     };
@@ -184,10 +184,12 @@ fn no_row_holds_more_than_the_limiters_own_quota() {
     let held = |own: Quota, row: RequestQuota| {
         let (limiter, clock) = limiter(own);
         let (tier, key) = (row.into(), Key::from("alice"));
-        let Pending::Ready(all) = limiter.apply_in(&tier, &key, Op::AcquireUpTo(u64::MAX));
+        let Pending::Ready(all) =
+            testkit::apply_in(&limiter, &tier, &key, Op::AcquireUpTo(u64::MAX));
         let at_once = all.unwrap().charged();
         clock.advance(std::time::Duration::from_secs(1));
-        let Pending::Ready(more) = limiter.apply_in(&tier, &key, Op::AcquireUpTo(u64::MAX));
+        let Pending::Ready(more) =
+            testkit::apply_in(&limiter, &tier, &key, Op::AcquireUpTo(u64::MAX));
         (at_once, more.unwrap().charged())
     };
     let own = Quota::per_second(10).burst(20);
@@ -214,7 +216,8 @@ fn a_tier_makes_room_for_larger_rows() {
         .build()
         .unwrap();
     let tier = RequestQuota::limit(900).into();
-    let Pending::Ready(taken) = limiter.apply_in(&tier, &"alice".into(), Op::AcquireUpTo(1_000));
+    let Pending::Ready(taken) =
+        testkit::apply_in(&limiter, &tier, &"alice".into(), Op::AcquireUpTo(1_000));
     assert_eq!(taken.unwrap().charged(), 600);
 }
 
@@ -231,7 +234,7 @@ fn receipts_give_back_to_the_row_that_was_charged() {
     // The handle gives it back to the row, though it does not name it.
     let key = Key::from("alice");
     let tier = RequestQuota::limit(3).into();
-    let Pending::Ready(taken) = limiter.apply_in(&tier, &key, Op::Acquire(3));
+    let Pending::Ready(taken) = testkit::apply_in(&limiter, &tier, &key, Op::Acquire(3));
     let taken = taken.unwrap();
     assert_eq!(limiter.peek(&key, 1).remaining(), Some(0));
     let back = limiter.refund(&key, 3, Some(taken.receipt()));
@@ -253,7 +256,7 @@ fn limiter_without_rows_is_an_error_that_names_the_cause() {
     let several = LocalLimiter::new([Quota::per_second(1), Quota::per_day(9)]);
     let key = Key::global();
     let error = text(&|tier| {
-        let Pending::Ready(answer) = several.apply_in(tier, &key, Op::Peek(1));
+        let Pending::Ready(answer) = testkit::apply_in(&several, tier, &key, Op::Peek(1));
         answer
     });
     assert!(error.contains("this limiter has several"), "{error}");

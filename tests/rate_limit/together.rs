@@ -196,11 +196,7 @@ fn observer_gets_the_limit_that_denied_and_all_keys() {
     let reported = lines.clone();
     let layer = layer(limits()).observer(move |event: &Event<'_>| {
         if let Event::Decided(decided) = event {
-            let keys: Vec<_> = decided
-                .key()
-                .parts()
-                .map(|key| key.unwrap().reveal().to_string())
-                .collect();
+            let keys: Vec<_> = decided.keys().map(|key| key.reveal().to_string()).collect();
             let denied = decided
                 .decision()
                 .quotas()
@@ -219,11 +215,8 @@ fn observer_gets_the_limit_that_denied_and_all_keys() {
         send(&service, from("a", "acme"));
     }
     let lines = lines.take();
-    assert_eq!(lines[2], r#""a" "acme" global ("a", "acme", global): "#);
-    assert_eq!(
-        lines[3],
-        r#""a" "acme" global ("a", "acme", global): address"#
-    );
+    assert_eq!(lines[2], r#""a" "acme" global "a": "#);
+    assert_eq!(lines[3], r#""a" "acme" global "a": address"#);
 }
 
 #[test]
@@ -333,8 +326,8 @@ fn limit_takes_its_own_share_of_a_joint_receipt() {
     let limits = limits();
     let joint = JointLimiter::new(limits.clone()).unwrap();
     let [address, tenant, everybody] = &limits;
-    let key = Key::joint([Key::from("a"), Key::from("acme"), Key::global()]);
-    let Pending::Ready(Ok(charged)) = joint.apply(&key, Op::Acquire(2)) else {
+    let keys = [Key::from("a"), Key::from("acme"), Key::global()];
+    let Pending::Ready(Ok(charged)) = joint.acquire_all(&keys, 2) else {
         panic!("all are in this process");
     };
     assert_eq!(left(tenant, "acme"), Some(3));
@@ -349,8 +342,8 @@ fn limit_takes_its_own_share_of_a_joint_receipt() {
 #[test]
 fn receipt_of_other_limits_is_an_error_that_names_the_fix() {
     let joint = JointLimiter::new(limits()).unwrap();
-    let key = Key::joint([Key::from("a"), Key::from("acme"), Key::global()]);
-    let Pending::Ready(Ok(charged)) = joint.apply(&key, Op::Acquire(2)) else {
+    let keys = [Key::from("a"), Key::from("acme"), Key::global()];
+    let Pending::Ready(Ok(charged)) = joint.acquire_all(&keys, 2) else {
         panic!("all are in this process");
     };
     let [stranger, ..] = limits();
@@ -362,13 +355,16 @@ fn receipt_of_other_limits_is_an_error_that_names_the_fix() {
         };
         assert!(error.to_string().contains("JointLimiter"), "{error}");
     }
-    // The other way round.
+    // The other way round: a refund is to be of one limit, or has a charge for each.
     let Pending::Ready(Ok(of_one)) = stranger.apply(&"a".into(), Op::Acquire(1)) else {
         panic!("in this process");
     };
-    let refund = Op::Refund(1, Some(of_one.receipt()));
-    let Pending::Ready(Err(error)) = joint.apply(&key, refund) else {
-        panic!("the receipt is of one limiter");
+    let refund = joint.refund(&"a".into(), 1, Some(of_one.receipt()));
+    let Pending::Ready(Err(error)) = refund else {
+        panic!("the refund is of no limit");
     };
-    assert!(error.to_string().contains("limiters()"), "{error}");
+    assert!(
+        error.to_string().contains("a charge with its `limit`"),
+        "{error}"
+    );
 }

@@ -66,7 +66,7 @@ async fn a_denial_of_one_row_does_not_apply_to_another() {
     let limiter = node(&server, Quota::per_hour(60).sliding_log(), None);
     let rows = [2, 3, 60].map(|limit| Tier::from(RequestQuota::limit(limit)));
     let key = Key::from("alice");
-    let request = |row: usize, op: Op| limiter.apply_in(&rows[row], &key, op);
+    let request = |row: usize, op: Op| testkit::apply_in(&limiter, &rows[row], &key, op);
     assert!(request(0, Op::Acquire(2)).await.unwrap().is_allowed());
     let denied = request(0, Op::Acquire(1)).await.unwrap();
     assert!(denied.is_denied());
@@ -93,7 +93,7 @@ async fn row_is_shared_by_nodes_while_redis_is_unreachable() {
     let builder = RedisLimiter::builder(Quota::per_hour(60)).on_failure(OnFailure::nodes(2));
     let limiter = builder.build(&store).unwrap();
     let row = Tier::from(RequestQuota::limit(9));
-    let taken = limiter.apply_in(&row, &Key::global(), Op::AcquireUpTo(60));
+    let taken = testkit::apply_in(&limiter, &row, &Key::global(), Op::AcquireUpTo(60));
     let taken = taken.await.unwrap();
     assert!(taken.is_degraded());
     assert_eq!(taken.charged(), 5);

@@ -9,7 +9,7 @@ use http::{Request, StatusCode};
 use testkit::{AGE, Probe, needs, servers::Server};
 use tower::{Layer, ServiceExt};
 use tower_ratelimit::{
-    Decision, Global, Key, Limiter, OnFailure, Quota, RateLimitLayer, RedisLimiter, RedisStore,
+    Decision, Global, Key, OnFailure, Priority, Quota, RateLimitLayer, RedisLimiter, RedisStore,
     decision::Op,
     limiter::{JointLimiter, Tier},
     observe::Event,
@@ -30,12 +30,14 @@ fn limiter(quota: Quota, mode: Mode, store: &RedisStore) -> RedisLimiter {
     builder.on_failure(OnFailure::deny()).build(store).unwrap()
 }
 
-fn key() -> Key {
-    Key::joint([Key::from(1), Key::from(2)])
+fn keys() -> [Key; 2] {
+    [Key::from(1), Key::from(2)]
 }
 
+const DEFAULT: (&Tier, Priority) = (&Tier::DEFAULT, Priority::CRITICAL);
+
 async fn each(limiter: &JointLimiter<RedisLimiter>, ops: [Op; 2]) -> Decision {
-    let answer = limiter.apply_each(&Tier::DEFAULT, &key(), &ops);
+    let answer = testkit::apply_each(limiter, DEFAULT, &keys(), &ops);
     answer.await.unwrap()
 }
 
@@ -131,8 +133,7 @@ async fn a_limit_settles_its_charge_though_another_one_does_not_answer() {
     assert_eq!(requests.remaining(), Some(96));
     // An operation that others must not make by themselves fails as before.
     let reserves = [Op::Reserve(1), settle(5)];
-    let failed = both
-        .apply_each(&Tier::DEFAULT, &key(), &reserves)
+    let failed = testkit::apply_each(&both, DEFAULT, &keys(), &reserves)
         .await
         .map(|decision| decision.is_degraded());
     assert!(matches!(failed, Err(_) | Ok(true)));

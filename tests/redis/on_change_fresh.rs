@@ -110,7 +110,7 @@ async fn tiers_and_lists_start_afresh_together() {
         for _ in 0..4 {
             for tier in [&Tier::DEFAULT, &pro] {
                 let alice = Key::from("alice");
-                let taken = limiter.apply_in(tier, &alice, Op::AcquireUpTo(2)).await;
+                let taken = testkit::apply_in(limiter, tier, &alice, Op::AcquireUpTo(2)).await;
                 passed += taken.unwrap().charged();
             }
         }

@@ -14,8 +14,7 @@ use std::{
 use testkit::{AGE, needs, programs::eventually};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore, decision::Op,
-    limiter::JointLimiter,
+    Decision, Key, OnFailure, Quota, RedisLimiter, RedisStore, limiter::JointLimiter,
 };
 
 use crate::servers::{Cluster, PRIMARY_NAME, Sentinels, Server};
@@ -189,8 +188,8 @@ fn limits_that_are_charged_together_need_no_runtime() {
     let strict = strict.build(bed.limiter.store()).unwrap();
     let both = JointLimiter::new([strict, bed.limiter.clone()]).unwrap();
     let key = Key::from("a");
-    let joint = Key::joint([key.clone(), key.clone()]);
-    let take = || both.apply(&joint, Op::Acquire(1));
+    let keys = [key.clone(), key.clone()];
+    let take = || both.acquire_all(&keys, 1);
     assert!(block_on(async { take().await }).unwrap().is_allowed());
     assert!(block_on(async { take().await }).unwrap().is_denied());
     let mut noop = Context::from_waker(Waker::noop());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 use testkit::{needs, servers::Server};
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore,
+    Decision, Key, OnFailure, Quota, RedisLimiter, RedisStore,
     clock::{ManualClock, Timestamp},
     decision::{Op, Receipt},
     limiter::{RequestQuota, Tier},
@@ -41,7 +41,9 @@ impl Bench {
 
     async fn request(&self, tier: Tier, op: Op) -> Decision {
         let key = Key::from("alice");
-        self.limiter.apply_in(&tier, &key, op).await.unwrap()
+        testkit::apply_in(&self.limiter, &tier, &key, op)
+            .await
+            .unwrap()
     }
 
     /// How many requests pass at once, at most 2,000.

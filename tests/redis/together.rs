@@ -6,7 +6,7 @@ use std::{future::pending, time::Duration};
 use futures_util::FutureExt as _;
 use testkit::{AGE, needs, servers::Server};
 use tower_ratelimit::{
-    ConfigErrorKind, Decision, Global, Key, Limiter, OnFailure, PeerIp, Quota, RateLimitLayer,
+    ConfigErrorKind, Decision, Global, Key, OnFailure, PeerIp, Priority, Quota, RateLimitLayer,
     RedisLimiter, RedisStore,
     decision::{Degradation, Op, Outcome},
     limiter::{JointLimiter, Tier},
@@ -25,8 +25,8 @@ fn limiter(quota: Quota, store: &RedisStore) -> RedisLimiter {
     builder.on_failure(OnFailure::deny()).build(store).unwrap()
 }
 
-fn joint(keys: impl IntoIterator<Item = u64>) -> Key {
-    Key::joint(keys.into_iter().map(Key::from))
+fn joint(keys: impl IntoIterator<Item = u64>) -> Vec<Key> {
+    keys.into_iter().map(Key::from).collect()
 }
 
 async fn left(limiter: &RedisLimiter, key: u64) -> u64 {
@@ -38,8 +38,10 @@ fn lasting(limit: u64, name: &'static str) -> Quota {
     Quota::per(limit, AGE).fixed_window().named(name)
 }
 
-async fn request(limiter: &JointLimiter<RedisLimiter>, key: &Key, op: Op) -> Decision {
-    limiter.apply(key, op).await.unwrap()
+async fn request(limiter: &JointLimiter<RedisLimiter>, keys: &[Key], op: Op) -> Decision {
+    let in_class = (&Tier::DEFAULT, Priority::CRITICAL);
+    let answer = testkit::apply_each(limiter, in_class, keys, &[op]);
+    answer.await.unwrap()
 }
 
 /// A lease that ends cannot take back what was spent of it, so it is not spent before the others have
@@ -210,7 +212,7 @@ async fn call_that_nobody_waits_for_is_finished() {
             .is_allowed()
     );
     for _ in 0..20 {
-        drop(together.apply(&joint([1, 2]), Op::Acquire(1)));
+        drop(together.acquire_all(&joint([1, 2]), 1));
     }
     // Each call is finished within the deadline; until then some are charged.
     let given_back = async {
@@ -256,7 +258,12 @@ async fn limits_that_cannot_be_taken_back_are_refused() {
     assert!(layer.is_ok());
     let tiered = RedisLimiter::builder(login).tier("pro", Quota::per_day(1).named("pro"));
     let tiered = JointLimiter::new([everybody(), tiered.build(&store).unwrap()]).unwrap();
-    let answer = tiered.apply_in(&Tier::named("gold"), &joint([1, 2]), Op::Acquire(1));
+    let answer = testkit::apply_each(
+        &tiered,
+        (&Tier::named("gold"), Priority::CRITICAL),
+        &joint([1, 2]),
+        &[Op::Acquire(1)],
+    );
     assert!(answer.await.is_err());
 }
 

@@ -390,7 +390,7 @@ async fn observers_and_handlers_see_the_overflow() {
                     .quotas()
                     .filter(|quota| quota.is_denied());
                 let denied: Vec<String> = denied.map(|quota| quota.name().to_owned()).collect();
-                let binding = decided.binding_key().reveal().to_string();
+                let binding = decided.key().reveal().to_string();
                 format!("overflowed by {denied:?} for {binding}")
             }
             other => format!("{other:?}"),

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use http::{Request, Response};
 use testkit::{AGE, llm::StreamingBody};
 use tower_ratelimit::{
-    ConfigErrorKind, Global, Header, Key, KeyErrorKind, Limiter, LocalLimiter, LocalStore,
-    MissingKey, PeerIp, Quota, RateLimitLayer, SpendLayer,
+    ConfigErrorKind, Global, Header, Key, KeyErrorKind, LocalLimiter, LocalStore, MissingKey,
+    PeerIp, Quota, RateLimitLayer, SpendLayer,
     decision::Op,
     limiter::{JointLimiter, KeyedLimit, Tier},
     observe::{Event, SpendSource},
@@ -238,7 +238,7 @@ fn a_tier_of_one_limit_leaves_the_others_as_they_are() {
     assert_eq!(response.status(), 200);
     read(response.into_body());
     let tokens = &layer.limiter().limiters()[1];
-    let peek = tokens.apply_in(&Tier::named("pro"), &Key::global(), Op::Peek(1));
+    let peek = testkit::apply_in(tokens, &Tier::named("pro"), &Key::global(), Op::Peek(1));
     let tokens = testkit::now(std::future::IntoFuture::into_future(peek)).unwrap();
     assert_eq!(tokens.remaining(), Some(50_000 - 20_011));
     assert_eq!(taken(&layer)[0], 1);

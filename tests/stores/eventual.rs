@@ -521,7 +521,7 @@ async fn other_tier_and_changed_quota_begin_with_a_question() {
     let _ = node.acquire(&Key::from("bob"), 1).await.unwrap();
     assert_eq!(at_once(&node, 40), 40);
     let gold = Tier::named("gold");
-    let first = node.apply_in(&gold, &key(), Op::Acquire(1));
+    let first = testkit::apply_in(&node, &gold, &key(), Op::Acquire(1));
     assert!(matches!(first, Pending::Later(_)));
     drop(first.await);
     node.set_quota("default", Quota::per_hour(1).burst(90))
@@ -562,7 +562,7 @@ async fn key_that_was_denied_is_not_new_later() {
     // Four keys that hold their places for a second.
     for number in 0..4 {
         for _ in 0..2 {
-            let taken = node.apply_in(&second, &Key::from(number), Op::Acquire(10));
+            let taken = testkit::apply_in(&node, &second, &Key::from(number), Op::Acquire(10));
             let _ = taken.into_future().await.unwrap();
         }
     }

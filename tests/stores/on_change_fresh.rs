@@ -123,7 +123,7 @@ async fn blocks_end_and_tiers_keep_sharing() {
     let limiter = build(TWO);
     let pro = Tier::named("pro");
     let upto = Op::AcquireUpTo(99);
-    let passed = limiter.apply_in(&pro, &alice(), upto.clone()).await;
+    let passed = testkit::apply_in(&limiter, &pro, &alice(), upto.clone()).await;
     assert_eq!(passed.unwrap().charged(), 5);
     assert!(limiter.acquire(&alice(), 1).await.unwrap().is_denied());
     assert!(limiter.peek(&alice(), 1).await.unwrap().is_blocked());
@@ -131,7 +131,7 @@ async fn blocks_end_and_tiers_keep_sharing() {
     let mut passed = 0;
     for _ in 0..5 {
         for tier in [&Tier::DEFAULT, &pro] {
-            let taken = limiter.apply_in(tier, &alice(), Op::Reserve(1)).await;
+            let taken = testkit::apply_in(&limiter, tier, &alice(), Op::Reserve(1)).await;
             passed += taken.unwrap().charged();
         }
     }

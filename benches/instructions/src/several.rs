@@ -1,13 +1,12 @@
 //! Requests and decisions that several quotas or limits measure together.
 
-use std::{hint::black_box, net::IpAddr};
+use std::{array, hint::black_box, net::IpAddr};
 
 #[cfg(feature = "several")]
 use tower_ratelimit::{Global, key::IpPrefix};
 use tower_ratelimit::{
     Headers, Key, Limiter, LocalLimiter, LocalStore, PeerIp, Quota, RateLimitLayer,
-    decision::Op,
-    limiter::{JointLimiter, Pending},
+    limiter::{Call, Charge, JointLimiter, OpRef, Pending},
 };
 
 use crate::{COUNT, USUAL, address, counted};
@@ -76,9 +75,11 @@ fn decisions<const N: usize>(
         limiter.expect("a good quota")
     });
     let limiter = JointLimiter::new(limits).expect("limiters of one store");
-    let keys: Vec<_> = (0..COUNT).map(|number| Key::joint(keys(number))).collect();
-    let decide = |key: &Key| {
-        let Pending::Ready(answer) = limiter.apply(black_box(key), Op::Acquire(1));
+    let keys: Vec<_> = (0..COUNT).map(keys).collect();
+    let decide = |keys: &Vec<Key>| {
+        let charge = |limit: usize| Charge::new(&keys[limit], OpRef::Acquire(1)).limit(limit);
+        let charges: [Charge<'_>; N] = array::from_fn(charge);
+        let Pending::Ready(answer) = limiter.call(black_box(&Call::of(&charges)));
         black_box(answer.is_ok_and(|decision| decision.is_allowed()));
     };
     keys.iter().for_each(decide);

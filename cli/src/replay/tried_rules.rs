@@ -244,7 +244,7 @@ impl DecisionCounts {
             return;
         };
         let now = self.clock.now().as_micros();
-        let mut keys = KeysOfRules::new(decided.key());
+        let mut keys = KeysOfRules::new(decided.keys());
         for quota in decided.decision().quotas() {
             let Self {
                 set,
@@ -300,9 +300,9 @@ struct KeysOfRules {
 }
 
 impl KeysOfRules {
-    fn new(key: &Key) -> Self {
+    fn new<'k>(keys: impl Iterator<Item = &'k Key>) -> Self {
         Self {
-            keys: key.parts().flatten().collect(),
+            keys: keys.cloned().collect(),
             place: 0,
             rule: None,
         }

@@ -314,7 +314,7 @@ impl LocalLimiter {
         op: &Op,
         late: Duration,
     ) -> Result<Decision, LimiterError> {
-        if tier.request().is_none() && !tier.has_default_quotas() {
+        if tier.request().is_none() && !tier.is_default() {
             return Err(tier.unknown());
         }
         let time = ClockReading::alike(self.0.clock.now()).for_timer(late);
@@ -629,7 +629,7 @@ impl LocalLimiter {
         call: &Call<'_>,
     ) -> Result<Decision, LimiterError> {
         let own_op = |charge: &Charge<'_>| {
-            let identity = of(charge.limit).map_or(0, Self::limit_identity);
+            let identity = of(charge.index()).map_or(0, Self::limit_identity);
             Ok(charge.op.of_limit(identity)?.to_owned())
         };
         let Some((first, others)) = call.charges.split_first() else {
@@ -646,7 +646,7 @@ impl LocalLimiter {
         let ops = iter::once(&first_op).chain(others_ops.iter());
         let ops = ops.chain(iter::repeat(&first_op));
         StoreTable::decide_many(call.charges.iter().zip(ops).filter_map(|(charge, op)| {
-            let locked = of(charge.limit)?.stored()?;
+            let locked = of(charge.index())?.stored()?;
             Some((locked.table(), locked.call(charge, op, call.late)))
         }))
     }

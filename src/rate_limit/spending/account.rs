@@ -66,9 +66,9 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
             spending.exhausted
         };
         let mut balances = SmallList::new();
-        for (place, charged) in reservation.charges() {
+        for (at, (place, charged)) in reservation.charges().enumerate() {
             let limit = spending.limits[place].as_ref().map(|limit| &limit.units);
-            let mut balance = Balance::new(limit.cloned(), charged, reservation.excess());
+            let mut balance = Balance::new(limit.cloned(), charged, reservation.excess(at));
             let kept = spending.kept.as_ref();
             balance.counted = match kept.and_then(|kept| kept(head.status, (place, charged))) {
                 None => CountByStatus::Always,

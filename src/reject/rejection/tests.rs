@@ -12,10 +12,10 @@ use crate::{
     decision::Decision,
     headers::{Headers, IetfDraft, Renderer, ResetFormat},
     key::Key,
-    limiter::{LocalLimiter, RequestQuota, Tier},
+    limiter::{Call, Charge, LocalLimiter, OpRef, RequestQuota, Tier},
     quota::Quota,
     reject::{PlainText, ProblemJson, Reject, Rejection},
-    {Limiter, clock::ManualClock, decision::Op, limiter::Pending},
+    {Limiter, clock::ManualClock, limiter::Pending},
 };
 
 /// The fields by name, each with its lines in their order: among each other names have none.
@@ -133,8 +133,9 @@ fn decisions(quotas: &[Quota], questions: &[Question]) -> (LocalLimiter, Vec<Dec
             2 => &other,
             _ => &own,
         };
-        let Pending::Ready(answer) =
-            limiter.apply_in(tier, &Key::from(u64::from(*key)), Op::Acquire(*cost));
+        let key = Key::from(u64::from(*key));
+        let charge = Charge::new(&key, OpRef::Acquire(*cost)).tier(tier);
+        let Pending::Ready(answer) = limiter.call(&Call::of(&[charge]));
         // A stack knows no quotas of requests.
         answer.ok()
     };

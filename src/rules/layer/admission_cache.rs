@@ -10,11 +10,9 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 
-use crate::quota::Priority;
-
-/// One of the rules that apply to a request: its position, the index of its set of quotas, and the class of
-/// the request. The cost is not part of the key of the cache.
-pub(super) type AppliedSet = (u16, usize, Priority);
+/// One of the rules that apply to a request: its position, and the index of its set of quotas. The class and the cost of
+/// the request are not part of the key of the cache.
+pub(super) type AppliedSet = (u16, usize);
 
 /// The number of slots in which one list of rules may be.
 const WAYS: usize = 4;

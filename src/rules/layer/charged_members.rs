@@ -56,11 +56,11 @@ impl<'r> ChargedMember<'_, 'r> {
         quotas.into_iter().flat_map(|quotas| policies(&quotas))
     }
 
-    /// The tier of the quotas in their limiter, for requests of the class.
-    fn tier(&self) -> Tier {
+    /// The tier of the quotas in their limiter.
+    pub(super) fn tier(&self) -> Tier {
         let charge = self.charge;
         let first = charge.rule.allowance.first_index(self.units);
-        tier_of(charge.set_index, first).with_priority(charge.class)
+        tier_of(charge.set_index, first)
     }
 
     fn unit_limit(&self) -> Option<UnitLimit> {
@@ -70,10 +70,6 @@ impl<'r> ChargedMember<'_, 'r> {
         let units: UnitsOf = Arc::new(move |tokens| units.of(tokens));
         Some(UnitLimit::of_capacity(units, capacities.min()?))
     }
-}
-
-pub(super) fn tiers(members: &[ChargedMember<'_, '_>]) -> Box<[Tier]> {
-    members.iter().map(ChargedMember::tier).collect()
 }
 
 /// The policies of quotas. The compilation has checked them.

@@ -5,22 +5,24 @@ use std::time::Instant;
 use http::request::Parts;
 
 use super::{
-    charged_members::{ChargedMember, members, tiers},
+    charged_members::{ChargedMember, members},
     handle::RulesHandle,
     rule_limits::RuleLimits,
 };
 use crate::{
-    decision::{Decision, Op, Policy},
+    decision::{Decision, Policy},
     error::LimiterError,
     key::Key,
-    limiter::{Limiter, Pending, Tier, tier::MemberTerms},
-    observe::{Decided, Event, Observer},
+    limiter::{Call, Charge, Limiter, OpRef, Pending},
+    observe::{Decided, Event, KeysOf, Observer},
+    rate_limit::FewCharges,
     rules::{
         explain::RulesOutcome,
         rule::Rule,
         rule_set::Rules,
         select::{ChargeOfRule, RulesVerdict},
     },
+    small_list::SmallList,
 };
 
 impl RulesHandle {
@@ -80,7 +82,7 @@ impl RulesHandle {
 
 /// A pending decision of limits that are charged together.
 pub(super) struct PendingCheck {
-    key: Key,
+    keys: SmallList<Key, 1>,
     cost: u64,
     policies: Box<[Policy]>,
     /// The names of the rules whose denials do not end the request, at the index of the limit.
@@ -108,9 +110,17 @@ impl PendingCheck {
         };
         if let Some(observer) = observer {
             let policies = &*self.policies;
+            let keys = self.keys.as_slice().iter();
+            let charges = keys.map(|key| Charge::new(key, OpRef::Acquire(self.cost)));
+            let charges = FewCharges::collected(charges);
             let decided = |decision| Decided {
                 shadow,
-                ..Decided::now(decision, &self.key, self.cost, Some(self.requested_at))
+                ..Decided::now(
+                    decision,
+                    KeysOf::Each(charges.as_slice()),
+                    self.cost,
+                    Some(self.requested_at),
+                )
             };
             observer.observe(&match &answer {
                 Ok(decision) if overflowed.is_empty() => Event::Decided(decided(decision)),
@@ -140,11 +150,6 @@ impl CheckTerms<'_> {
             None => u64::from(self.cost.unwrap_or(member.charge.cost)),
         };
         let cost = members.iter().map(cost_of).max()?;
-        let op = if self.dry_run {
-            Op::Peek(cost)
-        } else {
-            Op::Acquire(cost)
-        };
         let policies: Box<[Policy]> = members.iter().flat_map(ChargedMember::policies).collect();
         let limiters = members.iter().map(|member| member.limiter(self.rules));
         let limiters: Option<Vec<_>> = limiters.map(|limiter| limiter.cloned()).collect();
@@ -152,19 +157,20 @@ impl CheckTerms<'_> {
         let limits = RuleLimits::of_request(limiters?, policies.clone())
             .with_overflow(rules().map(Rule::overflows));
         let overflow = rules().map(|rule| rule.overflows().then(|| rule.name.to_string()));
-        let terms = MemberTerms {
-            tiers: tiers(&members),
-            blocks_at_once: members.iter().map(|_| true).collect(),
-        };
-        let costs = members.iter().map(cost_of);
-        let tier = Tier::DEFAULT.with_terms(terms).with_costs(costs.collect());
-        let key = match &*members {
-            [member] => member.charge.key.clone(),
-            several => Key::joint(several.iter().map(|member| member.charge.key.clone())),
-        };
+        let tiers: Vec<_> = members.iter().map(ChargedMember::tier).collect();
+        let of_each = members.iter().zip(&tiers).enumerate();
+        let charges = of_each.map(|(limit, (member, tier))| {
+            let (key, class, _) = member.charge.counted();
+            let op = match cost_of(member) {
+                cost if self.dry_run => OpRef::Peek(cost),
+                cost => OpRef::Acquire(cost),
+            };
+            Charge::new(key, op).limit(limit).tier(tier).class(class)
+        });
+        let charges = FewCharges::collected(charges);
         Some(PendingCheck {
-            answer: limits.apply_in(&tier, &key, op),
-            key,
+            answer: limits.call(&Call::of(charges.as_slice())),
+            keys: SmallList::of_exact(members.iter().map(|member| member.charge.key.clone())),
             cost,
             policies,
             overflow: overflow.collect(),

@@ -10,17 +10,18 @@ use http::HeaderValue;
 
 use super::{
     admission_cache::{AdmissionCache, AppliedSet},
-    charged_members::{ChargedMember, counts_of_each, members, policies, spending_of, tiers},
+    charged_members::{ChargedMember, counts_of_each, members, policies, spending_of},
     in_flight_tables::{InFlightLimit, InFlightTables},
     rule_limits::RuleLimits,
 };
 use crate::{
     decision::{Decision, Policy},
     headers::Headers,
-    limiter::{AnyLimiter, OnChange, Tier, tier::MemberTerms},
+    limiter::{AnyLimiter, OnChange},
     observe::Observer,
     rate_limit::{
-        CountedResponses, PreparedAdmission, PreparedSettings, SharedQueues, Spending, WaitSettings,
+        ChargeTerms, CountedResponses, PreparedAdmission, PreparedSettings, SharedQueues, Spending,
+        WaitSettings,
     },
     rules::{
         rule::Rule, rule_quotas::QuotaSet, rule_set::Rules, select::ChargeOfRule,
@@ -107,7 +108,7 @@ impl<R> Admissions<R> {
             by_rule: rules.rules().iter().map(of_rule).collect(),
             unlimited: settings.admission(
                 RuleLimits::of_request([], Box::default()),
-                OwnTerms::default(),
+                OwnTerms::of_nothing(),
             ),
             together: AdmissionCache::new(),
             settings,
@@ -141,7 +142,7 @@ impl<R> Admissions<R> {
             let terms = OwnTerms {
                 headers: Some(rule.headers.clone()),
                 shadow: rule.shadow,
-                ..OwnTerms::default()
+                ..OwnTerms::of_nothing()
             };
             let policies = own.in_flight.iter().flat_map(InFlightLimit::policies);
             let limits = RuleLimits::of_request([], policies.take(1).cloned().collect());
@@ -161,7 +162,7 @@ impl<R> Admissions<R> {
     ) -> Arc<RuleAdmission<R>> {
         let mut sets = SmallList::<AppliedSet, FEW_RULES>::new();
         for charge in charges.clone() {
-            sets.push((charge.rule.position, charge.set_index, charge.class));
+            sets.push((charge.rule.position, charge.set_index));
         }
         if let Some(admission) = self.together.get(sets.as_slice()) {
             return admission;
@@ -184,18 +185,16 @@ impl<R> Admissions<R> {
             .iter()
             .filter_map(|member| member.limiter(&self.rules));
         let waits = rules().any(|rule| rule.wait.is_some());
-        let of_members = MemberTerms {
-            tiers: tiers(members),
-            blocks_at_once: rules()
-                .map(|rule| rule.count_if.is_none() && !waits)
-                .collect(),
-        };
+        let terms = members.iter().map(|member| ChargeTerms {
+            tier: member.tier(),
+            blocks_at_once: member.charge.rule.count_if.is_none() && !waits,
+        });
         let policies = members.iter().flat_map(ChargedMember::policies);
         let limits = RuleLimits::of_request(limiters.cloned(), policies.collect());
         self.settings.admission(
             limits.with_overflow(rules().map(Rule::overflows)),
             OwnTerms {
-                tier: Some(Tier::DEFAULT.with_terms(of_members)),
+                terms: terms.collect(),
                 overflow: overflow_of_each(rules()),
                 // A response has one set of fields: that of the first rule.
                 headers: rules().next().map(|rule| rule.headers.clone()),
@@ -250,8 +249,18 @@ struct OwnTerms {
     shadow: bool,
     counts: Option<CountedResponses>,
     wait: Option<WaitSettings>,
-    tier: Option<Tier>,
+    terms: Box<[ChargeTerms]>,
     spending: Option<Spending>,
+}
+
+impl OwnTerms {
+    /// The terms of an admission that charges nothing.
+    fn of_nothing() -> Self {
+        Self {
+            terms: [ChargeTerms::default()].into(),
+            ..Self::default()
+        }
+    }
 }
 
 impl<R> LayerSettings<R> {
@@ -266,7 +275,7 @@ impl<R> LayerSettings<R> {
             queues: self.queues.clone(),
             wait: terms.wait,
             overflow: terms.overflow,
-            tier: terms.tier.unwrap_or(Tier::DEFAULT),
+            terms: terms.terms,
             spending: terms.spending,
         };
         PreparedAdmission::new(limits, Arc::clone(&self.rejection), terms)
@@ -296,7 +305,11 @@ impl<R> LayerSettings<R> {
                 shadow: rule.shadow,
                 counts,
                 wait,
-                tier: Some(tier_of(index, rule.allowance.first_index(None))),
+                terms: [ChargeTerms {
+                    tier: tier_of(index, rule.allowance.first_index(None)),
+                    blocks_at_once: false,
+                }]
+                .into(),
                 spending: None,
             },
         )

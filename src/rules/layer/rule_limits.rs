@@ -52,7 +52,7 @@ impl RuleLimits {
         let overflow = call
             .charges
             .iter()
-            .map(|charge| self.overflow[charge.limit]);
+            .map(|charge| self.overflow[charge.index()]);
         let mut attempts = Attempts::new(overflow.collect(), call);
         let mut answer = attempts.call(&self.limits);
         while let Pending::Ready(ready) = answer {
@@ -174,8 +174,7 @@ mod tests {
     use super::RuleLimits;
     use crate::{
         AnyLimiter, Key, LocalLimiter, LocalStore, Quota,
-        decision::Op,
-        limiter::{Limiter, Pending, Tier},
+        limiter::{Call, Charge, Limiter, OpRef, Pending},
     };
 
     #[test]
@@ -190,31 +189,37 @@ mod tests {
         let policies = limiters.iter().flat_map(|limiter| limiter.policies());
         let limits = RuleLimits::of_request(limiters.clone(), policies.cloned().collect());
         let limits = limits.with_overflow([false, true, false]);
-        let charged = |key: [Option<Key>; 3], ops: &[Op]| {
-            let key = Key::of_limits(key);
-            let Pending::Ready(decision) = limits.apply_each(&Tier::DEFAULT, &key, ops) else {
+        let key = Key::global();
+        let call = |ops: &[(usize, OpRef<'_>)]| {
+            let charges = ops.iter();
+            let charges = charges.map(|(limit, op)| Charge::new(&key, *op).limit(*limit));
+            let Pending::Ready(decision) = limits.call(&Call::of(&charges.collect::<Vec<_>>()))
+            else {
                 panic!("limits in this process");
             };
-            let decision = decision.expect("operations for all keys");
+            decision.expect("operations that all support")
+        };
+        let charged = |ops: &[(usize, OpRef<'_>)]| {
+            let decision = call(ops);
             assert!(decision.is_allowed());
             decision.charged_by_each().collect::<Vec<_>>()
         };
-        let ops = [Op::Acquire(2), Op::Acquire(6), Op::Reserve(30)];
-        let key = || Some(Key::global());
-        assert_eq!(charged([key(), key(), key()], &ops), [2, 0, 30]);
-        assert_eq!(charged([None, key(), key()], &ops[1..]), [0, 30]);
-        assert_eq!(charged([key(), key(), None], &ops[..2]), [2, 0]);
-        assert_eq!(
-            charged([None, key(), key()], &[Op::Acquire(3), Op::Acquire(1)]),
-            [3, 1]
-        );
+        let ops = [
+            (0, OpRef::Acquire(2)),
+            (1, OpRef::Acquire(6)),
+            (2, OpRef::Reserve(30)),
+        ];
+        assert_eq!(charged(&ops), [2, 0, 30]);
+        assert_eq!(charged(&ops[1..]), [0, 30]);
+        assert_eq!(charged(&ops[..2]), [2, 0]);
+        let fitting = [(1, OpRef::Acquire(3)), (2, OpRef::Acquire(1))];
+        assert_eq!(charged(&fitting), [3, 1]);
         // Units that were used already are charged once.
-        let all = Key::of_limits([key(), key(), key()]);
-        let ops = [Op::Refund(0, None), Op::Reserve(6), Op::Spend(10)];
-        let Pending::Ready(denied) = limits.apply_each(&Tier::DEFAULT, &all, &ops) else {
-            panic!("limits in this process");
-        };
-        let denied = denied.expect("operations for all keys");
+        let denied = call(&[
+            (0, OpRef::Refund(0, None)),
+            (1, OpRef::Reserve(6)),
+            (2, OpRef::Spend(10)),
+        ]);
         assert!(denied.is_denied() && denied.charged_by_each().eq([0, 0, 10]));
         let left = denied.quotas().map(|quota| quota.remaining());
         assert!(left.eq([Some(5), Some(2), Some(29)]));

@@ -13,12 +13,10 @@ use super::{
     charged_members::members, handle::Shared, rule_admissions::Admissions, rule_limits::RuleLimits,
 };
 use crate::{
-    key::Key,
     middleware::{
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
         key_extraction_rules::Uncounted,
     },
-    quota::Priority,
     rate_limit::{Correcting, PendingOutcome, RateOutcome, ResponseWork, ShadowRequest},
     reject::{ProblemJson, Reject},
     rules::{
@@ -215,8 +213,7 @@ fn decide_alone<R: Reject<B>, B: 'static>(
     charge: &ChargeOfRule<'_>,
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
-    let counted = (&charge.key, charge.class);
-    (admissions.of(charge)).decide(counted, u64::from(charge.cost), parts)
+    (admissions.of(charge)).decide_one(charge.counted(), parts)
 }
 
 /// Charges the shadows first, each by itself, then all other limits together.
@@ -228,27 +225,17 @@ fn decide_together<R: Reject<B>, B: 'static>(
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
     let shadows = charges.iter().filter(|charge| charge.rule.shadow);
-    watched.extend(shadows.filter_map(|charge| {
-        let counted = (&charge.key, charge.class);
-        (admissions.of(charge)).watch(counted, u64::from(charge.cost))
-    }));
+    watched.extend(shadows.filter_map(|charge| (admissions.of(charge)).watch(charge.counted())));
     let hard = charges.iter().filter(|charge| !charge.rule.shadow);
     if admissions.rules.has_spend() && hard.clone().any(|charge| charge.rule.spend.is_some()) {
         return decide_spending(admissions, hard, parts);
     }
-    let costs = hard.clone().map(|charge| u64::from(charge.cost));
     let mut others = hard.clone();
+    let counted = hard.clone().map(ChargeOfRule::counted);
     match (others.next(), others.next()) {
         (None, _) => (admissions.uncounted()).uncounted(Uncounted::Skip, &[], parts),
-        (Some(charge), None) => {
-            let counted = (&charge.key, charge.class);
-            (admissions.of(charge)).decide_by_costs(counted, costs, parts)
-        }
-        _ => {
-            let key = Key::of_limits(hard.clone().map(|charge| Some(&charge.key)));
-            let counted = (&key, Priority::CRITICAL);
-            (admissions.together(hard)).decide_by_costs(counted, costs, parts)
-        }
+        (Some(charge), None) => admissions.of(charge).decide(counted, parts),
+        _ => admissions.together(hard).decide(counted, parts),
     }
 }
 
@@ -260,10 +247,6 @@ fn decide_spending<'c, 'r: 'c, R: Reject<B>, B: 'static>(
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
     let members = members(charges.clone());
-    let key = match &*members {
-        [member] => member.charge.key.clone(),
-        _ => Key::of_limits(members.iter().map(|member| Some(&member.charge.key))),
-    };
     let admission = admissions.together(charges);
     let costs = members.iter().map(|member| u64::from(member.charge.cost));
     let costs = admission.reservations(costs, parts);
@@ -274,5 +257,10 @@ fn decide_spending<'c, 'r: 'c, R: Reject<B>, B: 'static>(
     if spends.next().is_some_and(|spend| spend.reads_trailers()) {
         parts.extensions.insert(NeedsTrailers);
     }
-    admission.decide_by_costs((&key, Priority::CRITICAL), costs.iter().copied(), parts)
+    let counted = members.iter().map(|member| member.charge.counted());
+    let counted = counted.zip(&costs);
+    admission.decide(
+        counted.map(|((key, class, _), cost)| (key, class, *cost)),
+        parts,
+    )
 }

@@ -155,8 +155,8 @@ impl Node {
             Decides::Limiter(limiter, _) => limiter,
         };
         let op = arrival.course.op(arrival.cost);
-        let tier = Tier::DEFAULT.with_priority(arrival.class);
-        match limiter.apply_in(&tier, &Key::from(arrival.key), op) {
+        let in_class = (&Tier::DEFAULT, arrival.class);
+        match crate::apply_in_class(&limiter, in_class, &Key::from(arrival.key), op) {
             Pending::Ready(answer) => {
                 let passed = world.answered(&self.life, &arrival, answer);
                 GivesBack::later(passed, (&limiter, world, &self.life), arrival);
@@ -254,8 +254,8 @@ pub(super) async fn run(setup: &Setup) -> Report {
         for arrival in iter::from_fn(|| arrivals.next_if(|next| next.at == at)) {
             sums.requested += arrival.cost;
             let op = arrival.course.op(arrival.cost);
-            let tier = Tier::DEFAULT.with_priority(arrival.class);
-            let answer = central.apply_in(&tier, &Key::from(arrival.key), op);
+            let in_class = (&Tier::DEFAULT, arrival.class);
+            let answer = crate::apply_in_class(&central, in_class, &Key::from(arrival.key), op);
             if let Pending::Ready(Ok(decision)) = answer {
                 sums.central += decision.charged();
             }

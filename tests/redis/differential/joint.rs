@@ -69,7 +69,7 @@ struct Pair {
     redis: JointLimiter<RedisLimiter>,
     local: JointLimiter,
     clock: ManualClock,
-    key: Key,
+    keys: [Key; 3],
     specs: [Spec; 3],
     /// The receipts of both, of each step.
     receipts: Vec<(Receipt, Receipt)>,
@@ -98,7 +98,7 @@ impl Pair {
             redis: JointLimiter::new(redis).expect("quotas that can be taken back"),
             local: JointLimiter::new(locals).expect("limits of one store"),
             clock,
-            key: Key::joint(NAMES.map(|name| Key::tuple([key.clone(), Key::from(name)]))),
+            keys: NAMES.map(|name| Key::tuple([key.clone(), Key::from(name)])),
             specs,
             receipts: Vec::new(),
             operations: 0,
@@ -113,8 +113,9 @@ impl Pair {
             self.step(requests).await?;
             // Both count alike afterwards.
             let peek = Op::Peek(1);
-            let left = self.redis.apply(&self.key, peek.clone()).await;
-            let expected = self.local.apply(&self.key, peek).await;
+            let class = Priority::CRITICAL;
+            let left = apply(&self.redis, class, &self.keys, std::slice::from_ref(&peek)).await;
+            let expected = apply(&self.local, class, &self.keys, &[peek]).await;
             let left = left.map_err(|error| broken(&error))?;
             let expected = expected.map_err(|error| broken(&error))?;
             prop_assert_eq!(left, expected, "after {:?} at {}", requests, now);
@@ -132,9 +133,8 @@ impl Pair {
         };
         let (own, others) = (ops(|(redis, _)| redis), ops(|(_, local)| local));
         let share = Priority::share(requests[0].share).expect("a share");
-        let tier = Tier::DEFAULT.with_priority(share);
-        let decided = apply(&self.redis, &tier, &self.key, &own).await;
-        let expected = apply(&self.local, &tier, &self.key, &others).await;
+        let decided = apply(&self.redis, share, &self.keys, &own).await;
+        let expected = apply(&self.local, share, &self.keys, &others).await;
         self.operations += 1;
         let (decision, expected) = match (decided, expected) {
             (Ok(decision), Ok(expected)) => (decision, expected),
@@ -173,14 +173,11 @@ impl Pair {
 /// One operation is for all limits.
 async fn apply(
     limiter: &impl Limiter,
-    tier: &Tier,
-    key: &Key,
+    class: Priority,
+    keys: &[Key],
     ops: &[Op],
 ) -> Result<Decision, LimiterError> {
-    match ops {
-        [op] => limiter.apply_in(tier, key, op.clone()).await,
-        ops => limiter.apply_each(tier, key, ops).await,
-    }
+    testkit::apply_each(limiter, (&Tier::DEFAULT, class), keys, ops).await
 }
 
 #[test]

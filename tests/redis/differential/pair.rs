@@ -15,6 +15,13 @@ use tower_ratelimit::{
 use super::traces::{Action, Change, Finish, Kind, LATEST, Request, Step, Tiers};
 
 const NAMES: [&str; 3] = ["first", "second", "third"];
+/// A tier, and the class of a request.
+type InClass = (Tier, Priority);
+
+const fn critical(tier: Tier) -> InClass {
+    (tier, Priority::CRITICAL)
+}
+
 const TIERS: [Tier; 4] = [
     Tier::DEFAULT,
     Tier::named("a"),
@@ -120,7 +127,7 @@ impl<L: Changing> Pair<L> {
                     self.request(ops).await?;
                 }
                 Action::FillAndFinish(tier, times, finish) => {
-                    let tier = self.tier(*tier);
+                    let tier = critical(self.tier(*tier));
                     let all = vec![(tier.clone(), Op::Reserve(1)); usize::from(*times)];
                     self.begin(all).await?;
                     let last = self.open.pop();
@@ -131,7 +138,7 @@ impl<L: Changing> Pair<L> {
                     self.request(ops.collect()).await?;
                 }
                 Action::FinishAndBegin(tier, times, finish) => {
-                    let tier = self.tier(*tier);
+                    let tier = critical(self.tier(*tier));
                     for _ in 0..*times {
                         if !self.open.is_empty() {
                             let oldest = self.open.remove(0);
@@ -146,7 +153,8 @@ impl<L: Changing> Pair<L> {
                     // Without locks the keys are cut to a new quota when it is set, in Redis when they
                     // are compared.
                     if self.tiers.len() == 1 {
-                        self.request(vec![(Tier::DEFAULT, Op::Peek(0))]).await?;
+                        self.request(vec![(critical(Tier::DEFAULT), Op::Peek(0))])
+                            .await?;
                     }
                 }
             }
@@ -158,9 +166,10 @@ impl<L: Changing> Pair<L> {
         TIERS[number % self.tiers.len()].clone()
     }
 
-    fn tier_of(&self, request: &Request) -> Tier {
+    fn tier_of(&self, request: &Request) -> InClass {
         let tier = (request.row).map_or_else(|| self.tier(request.tier), Tier::from);
-        tier.with_priority(Priority::share(request.share).expect("a share"))
+        let share = Priority::share(request.share).expect("a share");
+        (tier, share)
     }
 
     fn op(&self, request: &Request) -> Op {
@@ -187,7 +196,7 @@ impl<L: Changing> Pair<L> {
     }
 
     /// Sends it, and keeps the charge open.
-    async fn begin(&mut self, ops: Vec<(Tier, Op)>) -> Result<(), TestCaseError> {
+    async fn begin(&mut self, ops: Vec<(InClass, Op)>) -> Result<(), TestCaseError> {
         let before = self.receipts.len();
         self.request(ops).await?;
         let begun = self.receipts[before..].iter();
@@ -199,9 +208,9 @@ impl<L: Changing> Pair<L> {
     /// Sends without waiting for each other's answers, as far as the order is defined: operations of
     /// different tiers that wait at the same time overtake each other, and one with a receipt is of
     /// the receipt's tier.
-    async fn request(&mut self, ops: Vec<(Tier, Op)>) -> Result<(), TestCaseError> {
+    async fn request(&mut self, ops: Vec<(InClass, Op)>) -> Result<(), TestCaseError> {
         let has_receipt = |op: &Op| matches!(op, Op::Refund(_, Some(_)) | Op::Settle(..));
-        let together = |(one, first): &(Tier, Op), (two, next): &(Tier, Op)| {
+        let together = |(one, first): &(InClass, Op), (two, next): &(InClass, Op)| {
             let alike = first == next;
             one == two && (alike || !has_receipt(first) && !has_receipt(next))
         };
@@ -211,15 +220,18 @@ impl<L: Changing> Pair<L> {
         Ok(())
     }
 
-    async fn request_at_once(&mut self, requested: &[(Tier, Op)]) -> Result<(), TestCaseError> {
+    async fn request_at_once(&mut self, requested: &[(InClass, Op)]) -> Result<(), TestCaseError> {
         let answers: Vec<_> = requested
             .iter()
-            .map(|(tier, op)| self.redis.apply_in(tier, &self.key, op.clone()))
+            .map(|((tier, class), op)| {
+                testkit::apply_in_class(&self.redis, (tier, *class), &self.key, op.clone())
+            })
             .collect();
         let local = self.local();
         for ((tier, op), answer) in requested.iter().zip(answers) {
             self.operations += 1;
-            let expected = local.apply_in(tier, &self.key, op.clone());
+            let (own, class) = tier;
+            let expected = testkit::apply_in_class(&local, (own, *class), &self.key, op.clone());
             let Ok(expected) = expected.await else {
                 // A row takes the place of one quota, few quotas count on, and queues cannot spend.
                 let is_refused =

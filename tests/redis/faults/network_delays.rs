@@ -8,8 +8,7 @@ use std::{
 use futures_util::{FutureExt as _, future::join_all};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore, decision::Op,
-    limiter::Tier,
+    Decision, Key, OnFailure, Quota, RedisLimiter, RedisStore, decision::Op, limiter::Tier,
 };
 
 use crate::harness::fake::{self, FakeServer};
@@ -60,7 +59,7 @@ async fn hot_in_tiers(
         for _ in 0..per_millisecond {
             let (limiter, tier) = (limiter.clone(), tiers[answers.len() % tiers.len()].clone());
             let take = async move {
-                let answer = limiter.apply_in(&tier, &Key::from("hot"), Op::Acquire(1));
+                let answer = testkit::apply_in(&limiter, &tier, &Key::from("hot"), Op::Acquire(1));
                 answer.await.unwrap()
             };
             answers.push(tokio::spawn(take));

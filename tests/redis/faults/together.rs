@@ -6,8 +6,8 @@ use redis::{Value, aio::ConnectionLike, cluster::ClusterClient};
 use testkit::needs;
 use tokio::task::JoinSet;
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, LimiterError, OnFailure, Quota, RedisLimiter, RedisStore,
-    decision::Op, limiter::Tier, store::StoreErrorKind,
+    Decision, Key, LimiterError, OnFailure, Quota, RedisLimiter, RedisStore, decision::Op,
+    limiter::Tier, store::StoreErrorKind,
 };
 
 use super::{load::cause, load_through_fault::patient_store};
@@ -135,7 +135,7 @@ async fn different_operations_of_one_batch_get_their_own_answers() {
                 let decision = match subject % 3 {
                     0 => limiter.acquire(&key, cost).await,
                     1 => limiter.hit(&key, cost).await,
-                    _ => limiter.apply_in(&paid, &key, Op::Acquire(cost)).await,
+                    _ => testkit::apply_in(&limiter, &paid, &key, Op::Acquire(cost)).await,
                 };
                 (subject, cost, decision.unwrap().remaining().unwrap())
             });

@@ -206,7 +206,7 @@ async fn tiers_lease_apart_and_count_together() {
         for node in &nodes {
             for tier in [&Tier::DEFAULT, &tier] {
                 for _ in 0..2 {
-                    let decision = node.apply_in(tier, &key(), Op::Acquire(1));
+                    let decision = testkit::apply_in(node, tier, &key(), Op::Acquire(1));
                     passed += decision.into_future().await.unwrap().charged();
                 }
             }

@@ -1,12 +1,12 @@
 //! Classes of requests that share a limit, whose units nodes lease.
 
-use tower_ratelimit::{ConfigErrorKind, Limiter as _, Priority, decision::Op, limiter::Tier};
+use tower_ratelimit::{ConfigErrorKind, Limiter, Priority, decision::Op, limiter::Tier};
 
 use super::*;
 
 /// Requests of a class, and how many of them passed.
 struct OfClass {
-    tier: Tier,
+    class: Priority,
     passed: Passed,
 }
 
@@ -14,13 +14,18 @@ impl OfClass {
     fn new(percent: u8) -> Self {
         let class = Priority::share(percent).unwrap();
         Self {
-            tier: Tier::DEFAULT.with_priority(class),
+            class,
             passed: Passed::default(),
         }
     }
 
+    fn apply(&self, node: &Node) -> Pending<<Node as Limiter>::Future> {
+        let in_class = (&Tier::DEFAULT, self.class);
+        testkit::apply_in_class(node, in_class, &key(), Op::Acquire(1))
+    }
+
     fn request(&self, node: &Node) {
-        match node.apply_in(&self.tier, &key(), Op::Acquire(1)) {
+        match self.apply(node) {
             Pending::Ready(answer) => self.passed.note(&answer.unwrap()),
             Pending::Later(answer) => {
                 let passed = self.passed.clone();
@@ -75,7 +80,7 @@ async fn node_spends_units_of_a_lower_class_for_a_higher_one() {
     let batch = OfClass::new(50);
     load(&nodes, &[(&batch, 2)], LENGTH / 10).await;
     let critical = OfClass::new(100);
-    let Pending::Ready(decision) = nodes[0].apply_in(&critical.tier, &key(), Op::Acquire(1)) else {
+    let Pending::Ready(decision) = critical.apply(&nodes[0]) else {
         panic!("the node has units");
     };
     assert!(decision.unwrap().is_leased());

@@ -1,12 +1,11 @@
 //! Decisions by several limits that all have room, each limiter without settings except its limits.
 
-use std::net::IpAddr;
+use std::{array, net::IpAddr};
 
 use governor::DefaultKeyedRateLimiter;
 use tower_ratelimit::{
-    Key, Limiter, LocalLimiter, LocalStore, Quota,
-    decision::Op,
-    limiter::{JointLimiter, Pending},
+    Limiter, LocalLimiter, LocalStore, Quota,
+    limiter::{Call, Charge, JointLimiter, OpRef, Pending},
 };
 
 use super::{Batches, Decide, EveryKey, Of, check_five, nanos, time};
@@ -109,8 +108,10 @@ struct Together(JointLimiter<LocalLimiter>, usize);
 
 impl<K: EveryKey> Decide<K> for Together {
     fn decide(&self, key: &K) -> bool {
-        let keys = std::iter::repeat_n(key.ours(), self.1);
-        match self.0.apply(&Key::joint(keys), Op::Acquire(1)) {
+        let key = key.ours();
+        let charge = |limit| Charge::new(&key, OpRef::Acquire(1)).limit(limit);
+        let charges: [Charge<'_>; 4] = array::from_fn(charge);
+        match self.0.call(&Call::of(&charges[..self.1])) {
             Pending::Ready(answer) => answer.is_ok_and(|decision| decision.is_allowed()),
             Pending::Later(_) => panic!("a decision in this process is there at once"),
         }

@@ -19,8 +19,7 @@ use std::{
 use tower_ratelimit::{
     Key, Limiter, LocalLimiter, Priority, Quota,
     clock::{ManualClock, Timestamp},
-    decision::Op,
-    limiter::{Pending, Tier},
+    limiter::{Call, Charge, OpRef, Pending},
     quota::Algorithm,
 };
 
@@ -157,10 +156,8 @@ fn admitted_of_each(offered: &[Vec<u64>; 3]) -> [Vec<u64>; 3] {
         .clock(clock.clone())
         .build()
         .expect("the quota above makes sense");
-    let tiers = CLASSES.map(|(_, share, _)| {
-        let class = Priority::share(share).expect("a share from 1 to 100");
-        Tier::DEFAULT.with_priority(class)
-    });
+    let classes =
+        CLASSES.map(|(_, share, _)| Priority::share(share).expect("a share from 1 to 100"));
     let of_class = |(class, times): (usize, &Vec<u64>)| {
         times.iter().map(move |at| (*at, class)).collect::<Vec<_>>()
     };
@@ -170,7 +167,9 @@ fn admitted_of_each(offered: &[Vec<u64>; 3]) -> [Vec<u64>; 3] {
     for (at, class) in all {
         clock.set(start.saturating_add(Duration::from_micros(at)));
         let Pending::Ready(decision) =
-            limiter.apply_in(&tiers[class], &Key::global(), Op::Acquire(1));
+            limiter.call(&Call::of(&[
+                Charge::new(&Key::global(), OpRef::Acquire(1)).class(classes[class])
+            ]));
         if decision.is_ok_and(|decision| decision.is_allowed()) {
             admitted[class].push(at);
         }
