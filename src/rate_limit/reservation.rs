@@ -21,9 +21,11 @@
 use std::{
     future::{Future, IntoFuture},
     mem,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    thread,
 };
 
 use http::{Response, request::Parts, response};
@@ -359,8 +361,18 @@ impl<L, R> Reservation<L, R> {
 impl<L, R> Drop for Reservation<L, R> {
     fn drop(&mut self) {
         if !self.reported {
-            self.keep(None);
+            correct_at_drop(|| self.keep(None));
         }
+    }
+}
+
+/// Corrects a charge in a destructor. That calls code of the user, and a panic while another one unwinds would end the
+/// process.
+pub(super) fn correct_at_drop(correct: impl FnOnce()) {
+    if thread::panicking() {
+        let _ = catch_unwind(AssertUnwindSafe(correct));
+    } else {
+        correct();
     }
 }
 

@@ -6,6 +6,8 @@
 mod axum;
 mod contract;
 mod corrections;
+#[cfg(feature = "rules")]
+mod cut_short;
 mod decisions_in_handlers;
 #[cfg(feature = "tokio")]
 mod delays;

@@ -149,9 +149,12 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
     }
 
     fn poll_question(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let Some(question) = &mut self.question {
-            let answer = ready!(question.as_mut().poll(cx));
-            self.question = None;
+        // Taken, so that the end does not poll one again that panicked.
+        while let Some(mut question) = self.question.take() {
+            let Poll::Ready(answer) = question.as_mut().poll(cx) else {
+                self.question = Some(question);
+                return Poll::Pending;
+            };
             self.on_answer(answer);
         }
         Poll::Ready(())

@@ -15,7 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::{
     middleware::followed::{BoxError, Follow, Followed},
-    rate_limit::background_corrections::spawn,
+    rate_limit::{background_corrections::spawn, reservation::correct_at_drop},
 };
 
 /// The body of a response, whose units are charged as it passes. Frames, boundaries and trailers are the inner body's.
@@ -72,7 +72,7 @@ impl OpenMeter {
 
 impl Drop for OpenMeter {
     fn drop(&mut self) {
-        self.settle(StreamEnd::BrokenOff);
+        correct_at_drop(|| self.settle(StreamEnd::BrokenOff));
     }
 }
 
