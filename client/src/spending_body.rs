@@ -3,9 +3,11 @@
 use std::{
     fmt,
     io::IoSlice,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    thread,
 };
 
 use bytes::Buf;
@@ -44,12 +46,23 @@ impl<R: SpendReader> ReadsBody for ResponseMeter<R> {
     }
 }
 
-impl<R: SpendReader> Drop for ResponseMeter<R> {
-    fn drop(&mut self) {
+impl<R: SpendReader> ResponseMeter<R> {
+    fn end(&mut self) {
         self.reader.end(&mut self.tokens);
         // Without a usage the amount stays charged.
         if self.tokens.is_reported() {
             self.sent.settle(&self.pacer, &self.tokens);
+        }
+    }
+}
+
+impl<R: SpendReader> Drop for ResponseMeter<R> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // Code of the user that panics a second time would end the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.end()));
+        } else {
+            self.end();
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode, response};
 use http_body_util::{BodyExt, Full};
 use proptest::prelude::*;
 use testkit::{fuzz::random::config, needs, programs::eventually, servers};
@@ -18,7 +18,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     OnFailure, Quota, RedisLimiter, RedisStore,
     clock::TokioClock,
-    spend::{Tokens, llm::Llm},
+    spend::{SpendReader, Tokens, llm::Llm},
 };
 use tower_ratelimit_client::{
     Advice, Pacer, PacerErrorKind, PacerEvent, PacerLayer, UnitLimit, Units,
@@ -301,6 +301,37 @@ async fn a_client_settles_by_the_bodies_of_responses() {
         assert_eq!(wait_for(&pacer, &[Units::tokens(70)]).await, wait);
         assert_eq!(wait_for(&pacer, &[Units::tokens(30)]).await, 18_000);
     }
+}
+
+/// Panics in each frame, and at the end.
+struct Broken;
+
+impl SpendReader for Broken {
+    fn data(&mut self, _: &[u8], _: &mut Tokens) {
+        panic!("a frame")
+    }
+
+    fn end(&mut self, _: &mut Tokens) {
+        panic!("the end")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_panics_while_a_panic_unwinds_ends_no_process() {
+    let server = service_fn(async |_: Request<String>| {
+        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("hi"))))
+    });
+    let pacer = declared([UnitLimit::tokens(Quota::per_minute(100))]);
+    let client = PacerLayer::new(pacer.clone())
+        .units(|_| [Units::tokens(100).settled()])
+        .spending(|_: &response::Parts| Some(Broken))
+        .layer(server);
+    let request = Request::post(URL).body(String::new()).unwrap();
+    let body = client.oneshot(request).await.unwrap().into_body();
+    let read = tokio::spawn(async move { drop(body.collect().await) });
+    assert!(read.await.unwrap_err().is_panic());
+    // Nobody knows what was used, so all stays charged.
+    assert_eq!(wait_for(&pacer, &[Units::tokens(70)]).await, 42_000);
 }
 
 #[tokio::test(start_paused = true)]
