@@ -234,13 +234,18 @@ impl<L: Limiter, R> Admission<L, R> {
         let Some(Some((_, first))) = keys.first().filter(|_| !tier.is_unlimited()) else {
             return self.uncounted(Uncounted::Skip, self.limiter.policies(), parts);
         };
-        let terms = self.settings.terms_of(parts);
+        let settings = &self.settings;
         let mut charges = FewCharges::filled(keys.len(), self.charge(first).tier(&tier));
+        let class = settings.common.priority_of(parts);
         for (charge, (limit, key)) in charges.as_mut_slice().iter_mut().zip(keys.iter().flatten()) {
-            let own = charge.class(terms.class_of(*limit, parts));
-            *charge = own.op(self.charge_op(terms.cost_of(*limit)));
             charge.key = key;
-            charge.limit = self.settings.has_several_limits.then_some(*limit);
+            charge.limit = settings.has_several_limits.then_some(*limit);
+            charge.class = settings.own_class_of(*limit, parts).unwrap_or(class);
+        }
+        let (own_costs, cost) = settings.costs_of(parts);
+        for charge in charges.as_mut_slice() {
+            let own = own_costs.as_ref().and_then(|own| own.get(charge.index()));
+            charge.op = self.charge_op(*own.unwrap_or(&cost));
         }
         let charge = ChargeRequest {
             charges: charges.as_slice(),

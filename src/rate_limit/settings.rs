@@ -100,42 +100,21 @@ impl Settings {
         }
     }
 
-    /// The class and the cost of a request at each limit.
-    pub(super) fn terms_of(&self, parts: &Parts) -> RequestTerms<'_> {
-        RequestTerms {
-            own_classes: &self.member_priorities,
-            class: self.common.priority_of(parts),
-            own_costs: self.member_costs.as_ref().map(|costs| costs(parts)),
-            cost: self.cost.as_ref().map_or(1, |cost| cost(parts)),
-        }
+    /// The class of a request at a limit that has one of its own.
+    pub(super) fn own_class_of(&self, limit: usize, parts: &Parts) -> Option<Priority> {
+        let own = self.member_priorities.get(limit)?.as_ref()?;
+        Some(own(parts))
+    }
+
+    /// The cost of a request at each limit, if they differ, and the cost at all others.
+    pub(super) fn costs_of(&self, parts: &Parts) -> (Option<Box<[u64]>>, u64) {
+        let own = self.member_costs.as_ref().map(|costs| costs(parts));
+        (own, self.cost.as_ref().map_or(1, |cost| cost(parts)))
     }
 
     /// Whether a denied request may wait or exceed the limit.
     pub(super) fn revises_denials(&self) -> bool {
         self.elastic.is_some() || self.waiting.is_enabled()
-    }
-}
-
-/// The class and the cost of a request, with those of the limits that have their own.
-pub(super) struct RequestTerms<'s> {
-    own_classes: &'s [Option<PerRequest<Priority>>],
-    class: Priority,
-    own_costs: Option<Box<[u64]>>,
-    cost: u64,
-}
-
-impl RequestTerms<'_> {
-    pub(super) fn class_of(&self, limit: usize, parts: &Parts) -> Priority {
-        match self.own_classes.get(limit) {
-            Some(Some(own)) => own(parts),
-            _ => self.class,
-        }
-    }
-
-    pub(super) fn cost_of(&self, limit: usize) -> u64 {
-        let own = self.own_costs.as_ref();
-        own.and_then(|costs| costs.get(limit).copied())
-            .unwrap_or(self.cost)
     }
 }
 
