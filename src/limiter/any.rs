@@ -3,17 +3,17 @@
 use std::{any::Any, fmt, sync::Arc};
 
 use super::{
-    Call, Facts, Limiter, Member, Pending, Tier,
+    Call, Facts, Limiter, Member, Pending,
     charged::Charged,
     inherent_methods_macro::handle_methods,
     joint::sealed::Sealed,
-    limiter::{BoxedFuture, ErasedMember},
+    limiter::{BoxedFuture, Internals},
 };
 use crate::{
     decision::Policy,
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
-    quota::{OwnedQuota, Priority, Quota},
+    quota::{OwnedQuota, Priority},
 };
 
 /// A limiter of any type, chosen at run time: in this process while developing, through Redis in
@@ -59,7 +59,7 @@ trait Erased: Send + Sync {
 
     fn facts(&self) -> Facts;
 
-    fn member(&self) -> Option<&dyn ErasedMember>;
+    fn internals(&self) -> Option<&dyn Internals>;
 }
 
 impl<L: Limiter> Erased for L {
@@ -79,13 +79,13 @@ impl<L: Limiter> Erased for L {
         Limiter::facts(self)
     }
 
-    fn member(&self) -> Option<&dyn ErasedMember> {
-        Limiter::member(self)
+    fn internals(&self) -> Option<&dyn Internals> {
+        Limiter::internals(self)
     }
 }
 
 #[inline(always)]
-fn boxed<L: Limiter>(answer: Pending<L::Future>) -> Pending<BoxedFuture> {
+pub(crate) fn boxed<L: Limiter>(answer: Pending<L::Future>) -> Pending<BoxedFuture> {
     match answer {
         Pending::Ready(answer) => Pending::Ready(answer),
         Pending::Later(future) => Pending::Later(L::boxed(future)),
@@ -110,27 +110,27 @@ impl AnyLimiter {
     /// [`QuotaList`](ConfigErrorKind::QuotaList) if this is neither a `LocalLimiter` nor a
     /// `RedisLimiter`.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
-        let member = self.0.member().ok_or_else(|| {
+        let internals = self.0.internals().ok_or_else(|| {
             ConfigError::new(
                 ConfigErrorKind::QuotaList,
                 "the quotas of this limiter cannot be changed: only those of a LocalLimiter or a \
                  RedisLimiter can",
             )
         })?;
-        member.replace_quota(name, quota.into())
+        internals.replace_quota(name, quota.into())
     }
 
     /// The default tier's quota of this name, as it is in force.
     #[cfg(feature = "rules")]
-    pub(crate) fn quota(&self, name: &str) -> Option<Quota> {
-        self.0.member()?.quota(name)
+    pub(crate) fn quota(&self, name: &str) -> Option<crate::quota::Quota> {
+        self.0.internals()?.quota(name)
     }
 
-    /// Hands the limit over to `next`, see [`Member::hand_over_to`](super::Member).
+    /// Hands the limit over to `next`, see [`Internals::hand_over_to`].
     #[cfg(feature = "rules")]
     pub(crate) fn hand_over_to(&self, next: &Self) {
-        if let (Some(member), Some(next)) = (self.0.member(), next.0.member()) {
-            member.hand_over_to(next);
+        if let (Some(own), Some(next)) = (self.0.internals(), next.0.internals()) {
+            own.hand_over_to(next);
         }
     }
 }
@@ -165,8 +165,8 @@ impl Limiter for AnyLimiter {
         future
     }
 
-    fn member(&self) -> Option<&dyn ErasedMember> {
-        self.0.member()
+    fn internals(&self) -> Option<&dyn Internals> {
+        self.0.internals()
     }
 }
 
@@ -178,58 +178,6 @@ impl fmt::Debug for AnyLimiter {
     }
 }
 
-fn typed<'a, M: Member>(member: &'a (dyn ErasedMember + 'a)) -> Option<&'a M> {
-    member.as_any().downcast_ref()
-}
-
-impl<M: Member> ErasedMember for M {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn check(&self, members: &[&dyn ErasedMember]) -> Result<(), ConfigError> {
-        let members: Option<Vec<&M>> = members.iter().map(|member| typed(*member)).collect();
-        M::check(&members.ok_or_else(|| {
-            refused(
-                "limits are charged together only if all are in one LocalStore, or all in Redis",
-            )
-        })?)
-    }
-
-    fn knows(&self, tier: &Tier) -> bool {
-        Member::knows(self, tier)
-    }
-
-    fn call_list<'a>(
-        &self,
-        of: &dyn Fn(usize) -> Option<&'a dyn ErasedMember>,
-        call: &Call<'_>,
-    ) -> Pending<BoxedFuture> {
-        match M::call_list(|limit| typed::<M>(of(limit)?), call) {
-            Pending::Ready(answer) => Pending::Ready(answer),
-            Pending::Later(future) => Pending::Later(M::boxed(future)),
-        }
-    }
-
-    fn replace_quota(&self, name: &str, quota: OwnedQuota) -> Result<(), ConfigError> {
-        Member::replace_quota(self, name, quota)
-    }
-
-    fn quota(&self, name: &str) -> Option<Quota> {
-        Member::quota(self, name)
-    }
-
-    fn hand_over_to(&self, next: &dyn ErasedMember) {
-        if let Some(next) = typed(next) {
-            Member::hand_over_to(self, next);
-        }
-    }
-}
-
-fn refused(fault: &'static str) -> ConfigError {
-    ConfigError::new(ConfigErrorKind::Joint, fault)
-}
-
 impl Sealed for AnyLimiter {}
 
 #[allow(
@@ -238,38 +186,16 @@ impl Sealed for AnyLimiter {}
     reason = "nobody else implements it"
 )]
 impl Member for AnyLimiter {
-    fn check(limiters: &[&Self]) -> Result<(), ConfigError> {
-        let members = limiters.iter().map(|limiter| Limiter::member(*limiter));
-        match members.collect::<Option<Vec<_>>>().as_deref() {
-            Some(members @ [first, ..]) => first.check(members),
-            _ => Err(refused(
-                "limits are charged together only if each is a LocalLimiter or a RedisLimiter",
-            )),
-        }
-    }
-
-    fn knows(&self, tier: &Tier) -> bool {
-        Limiter::member(self).is_some_and(|member| member.knows(tier))
-    }
-
     fn call_list<'a>(
         of: impl Fn(usize) -> Option<&'a Self>,
         call: &Call<'_>,
     ) -> Pending<BoxedFuture> {
-        let of = |limit| Limiter::member(of(limit)?);
+        let of = |limit| Limiter::internals(of(limit)?);
         match call.charges.first().and_then(|first| of(first.index())) {
             Some(first) => first.call_list(&of, call),
             None => Pending::Ready(Err(LimiterError::unsupported(
                 "the call has no charge of any limit",
             ))),
         }
-    }
-
-    fn replace_quota(&self, name: &str, quota: OwnedQuota) -> Result<(), ConfigError> {
-        self.set_quota(name, quota)
-    }
-
-    fn quota(&self, name: &str) -> Option<Quota> {
-        Limiter::member(self)?.quota(name)
     }
 }

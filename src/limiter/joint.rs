@@ -1,11 +1,12 @@
 //! Limits with keys of their own that are charged together.
 
-use std::{fmt, sync::Arc};
+use std::{any::Any, fmt, sync::Arc};
 
 use http::request::Parts;
 
 use super::{
     Call, Charge, Facts, Limiter, LocalLimiter, LocalStore, Never, OpRef, Pending, Tier,
+    limiter::{BoxedFuture, Internals, all_typed},
     per_request_quota::several_quotas,
 };
 use crate::{
@@ -91,7 +92,7 @@ impl<L: Member> JointLimiter<L> {
                 ));
             }
         }
-        L::check(&limiters.iter().collect::<Vec<_>>())?;
+        check(&limiters)?;
         Ok(Self(Arc::new(Inner { limiters, policies })))
     }
 
@@ -103,7 +104,7 @@ impl<L: Member> JointLimiter<L> {
         policies: Box<[Policy]>,
     ) -> Self {
         let mut limiters: Box<[L]> = limiters.into_iter().collect();
-        if limiters.len() > 1 && L::check(&limiters.iter().collect::<Vec<_>>()).is_err() {
+        if limiters.len() > 1 && check(&limiters).is_err() {
             limiters = Box::default();
         }
         Self(Arc::new(Inner { limiters, policies }))
@@ -179,6 +180,7 @@ impl<L: Member> JointLimiter<L> {
             _ => None,
         });
         let available = available.min();
+        let knows = |limiter: &L, tier| limiter.internals().is_some_and(|own| own.knows(tier));
         let own = charges.iter().map(|charge| {
             let charge = match (charge.op, available) {
                 (OpRef::AcquireUpTo(_), Some(most)) => charge.op(OpRef::AcquireUpTo(most)),
@@ -187,10 +189,10 @@ impl<L: Member> JointLimiter<L> {
             if charge.tier.request().is_some() {
                 return Err(several_quotas());
             }
-            if charge.tier.is_default() || limiters[charge.index()].knows(charge.tier) {
+            if charge.tier.is_default() || knows(&limiters[charge.index()], charge.tier) {
                 return Ok(charge);
             }
-            if limiters.iter().any(|limiter| limiter.knows(charge.tier)) {
+            if limiters.iter().any(|limiter| knows(limiter, charge.tier)) {
                 return Ok(charge.tier(&DEFAULT_TIER));
             }
             Err(charge.tier.unknown())
@@ -208,6 +210,17 @@ impl<L: Member> JointLimiter<L> {
                  a charge with its `limit` for each"
             ),
         })
+    }
+}
+
+/// Checks that these limiters can be charged together.
+fn check(limiters: &[impl Limiter]) -> Result<(), ConfigError> {
+    let all: Option<Vec<_>> = limiters.iter().map(Limiter::internals).collect();
+    match all.as_deref() {
+        Some(all @ [first, ..]) => first.check(all),
+        _ => Err(refused(
+            "limits are charged together only if each is a LocalLimiter or a RedisLimiter",
+        )),
     }
 }
 
@@ -269,14 +282,6 @@ impl<L> fmt::Debug for JointLimiter<L> {
     reason = "nobody else implements it"
 )]
 pub trait Member: Limiter + sealed::Sealed + Sized {
-    /// Checks that these limiters can be charged together.
-    #[doc(hidden)]
-    fn check(limiters: &[&Self]) -> Result<(), ConfigError>;
-
-    /// Whether the limiter has quotas for this tier.
-    #[doc(hidden)]
-    fn knows(&self, tier: &Tier) -> bool;
-
     /// Applies the charges of the call, each to the limit that `of` gives for its index. Operations that take units
     /// take them from all limits, or from none.
     #[doc(hidden)]
@@ -284,21 +289,6 @@ pub trait Member: Limiter + sealed::Sealed + Sized {
         of: impl Fn(usize) -> Option<&'a Self>,
         call: &Call<'_>,
     ) -> Pending<Self::Future>;
-
-    /// Replaces the default tier's quota of this name.
-    #[doc(hidden)]
-    fn replace_quota(&self, name: &str, quota: OwnedQuota) -> Result<(), ConfigError>;
-
-    /// The default tier's quota of this name, as it is in force.
-    #[doc(hidden)]
-    fn quota(&self, name: &str) -> Option<Quota>;
-
-    /// Hands the limit over to `next`: refunds of charges that `next` could not have made are
-    /// dropped.
-    #[doc(hidden)]
-    fn hand_over_to(&self, next: &Self) {
-        let _ = next;
-    }
 }
 
 pub(crate) mod sealed {
@@ -314,20 +304,29 @@ impl sealed::Sealed for LocalLimiter {}
     reason = "nobody else implements it"
 )]
 impl Member for LocalLimiter {
-    fn check(limiters: &[&Self]) -> Result<(), ConfigError> {
-        let refused = |fault| Err(ConfigError::new(ConfigErrorKind::Joint, fault));
-        for (at, limiter) in limiters.iter().enumerate() {
-            if !limiter.shares_store_with(limiters[0]) {
-                return refused(
+    fn call_list<'a>(of: impl Fn(usize) -> Option<&'a Self>, call: &Call<'_>) -> Pending<Never> {
+        Pending::Ready(Self::decide_many(of, call))
+    }
+}
+
+impl Internals for LocalLimiter {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn check(&self, all: &[&dyn Internals]) -> Result<(), ConfigError> {
+        let all = all_typed::<Self>(all)?;
+        for (at, limiter) in all.iter().enumerate() {
+            if !limiter.shares_store_with(self) {
+                return Err(refused(
                     "limiters in this process are charged together only in one store: make a \
                      LocalStore, and end each builder with build_in(&store)",
-                );
+                ));
             }
-            if limiters[..at]
-                .iter()
-                .any(|other| limiter.counts_with(other))
-            {
-                return refused("one limit is in the list twice, or two are of one name");
+            if all[..at].iter().any(|other| limiter.counts_with(other)) {
+                return Err(refused(
+                    "one limit is in the list twice, or two are of one name",
+                ));
             }
         }
         Ok(())
@@ -337,8 +336,12 @@ impl Member for LocalLimiter {
         self.has_tier(tier)
     }
 
-    fn call_list<'a>(of: impl Fn(usize) -> Option<&'a Self>, call: &Call<'_>) -> Pending<Never> {
-        Pending::Ready(Self::decide_many(of, call))
+    fn call_list<'a>(
+        &self,
+        of: &dyn Fn(usize) -> Option<&'a dyn Internals>,
+        call: &Call<'_>,
+    ) -> Pending<BoxedFuture> {
+        Pending::Ready(Self::decide_many(|limit| of(limit)?.typed(), call))
     }
 
     fn replace_quota(&self, name: &str, quota: OwnedQuota) -> Result<(), ConfigError> {

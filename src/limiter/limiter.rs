@@ -1,5 +1,4 @@
-//! `Limiter`, the trait of all limiters, and `Pending`, its answer. `ErasedMember` is a limiter in a joint one, without
-//! its type.
+//! `Limiter`, the trait of all limiters, and `Pending`, its answer.
 
 use std::{
     any::Any,
@@ -115,10 +114,9 @@ pub trait Limiter: Send + Sync + 'static {
         Box::pin(future)
     }
 
-    /// The limiter as one that can be charged together with others, if it is a
-    /// [`Member`](super::Member).
+    /// The methods of the limiters of this crate that are not in this trait.
     #[doc(hidden)]
-    fn member(&self) -> Option<&dyn ErasedMember> {
+    fn internals(&self) -> Option<&dyn Internals> {
         None
     }
 
@@ -299,8 +297,8 @@ impl<L: Limiter> Limiter for Arc<L> {
         L::boxed(future)
     }
 
-    fn member(&self) -> Option<&dyn ErasedMember> {
-        L::member(self)
+    fn internals(&self) -> Option<&dyn Internals> {
+        L::internals(self)
     }
 }
 
@@ -403,30 +401,62 @@ impl<F> fmt::Debug for PendingFuture<F> {
 
 pub(crate) type BoxedFuture = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
 
-/// A [`Member`](super::Member) without its type: an [`AnyLimiter`](super::AnyLimiter) calls it.
-/// Where others are passed, all are expected to be of one type.
+/// The methods of the limiters of this crate that are not in the public trait: for [`JointLimiter`](super::JointLimiter) and
+/// [`AnyLimiter`](super::AnyLimiter).
 #[cfg_attr(
     not(feature = "rules"),
     allow(dead_code, reason = "rules replace quotas and limits")
 )]
-pub(crate) trait ErasedMember {
+pub(crate) trait Internals {
     fn as_any(&self) -> &dyn Any;
 
-    fn check(&self, members: &[&dyn ErasedMember]) -> Result<(), ConfigError>;
+    /// Checks that `all`, of which this is the first, can be charged together.
+    fn check(&self, all: &[&dyn Internals]) -> Result<(), ConfigError>;
 
+    /// Whether the limiter has quotas for this tier.
     fn knows(&self, tier: &Tier) -> bool;
 
+    /// Applies the charges of the call, each to the limit that `of` gives for its index, which are of this type.
+    /// Operations that take units take them from all limits, or from none.
     fn call_list<'a>(
         &self,
-        of: &dyn Fn(usize) -> Option<&'a dyn ErasedMember>,
+        of: &dyn Fn(usize) -> Option<&'a dyn Internals>,
         call: &Call<'_>,
     ) -> Pending<BoxedFuture>;
 
+    /// Replaces the default tier's quota of this name.
     fn replace_quota(&self, name: &str, quota: OwnedQuota) -> Result<(), ConfigError>;
 
+    /// The default tier's quota of this name, as it is in force.
     fn quota(&self, name: &str) -> Option<Quota>;
 
-    fn hand_over_to(&self, next: &dyn ErasedMember);
+    /// Hands the limit over to `next`: refunds of charges that `next` could not have made are dropped.
+    fn hand_over_to(&self, next: &dyn Internals) {
+        let _ = next;
+    }
+}
+
+impl dyn Internals + '_ {
+    pub(crate) fn typed<T: 'static>(&self) -> Option<&T> {
+        self.as_any().downcast_ref()
+    }
+}
+
+/// The limiters of one type.
+///
+/// # Errors
+///
+/// If one is of another type.
+pub(crate) fn all_typed<'a, T: 'static>(
+    all: &[&'a dyn Internals],
+) -> Result<Vec<&'a T>, ConfigError> {
+    let typed = all.iter().map(|of| of.typed());
+    typed.collect::<Option<_>>().ok_or_else(|| {
+        ConfigError::new(
+            ConfigErrorKind::Joint,
+            "limits are charged together only if all are in one LocalStore, or all in Redis",
+        )
+    })
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ pub(crate) use self::joint::UnitsOf;
 #[cfg(any(feature = "rules", feature = "shared"))]
 pub(crate) use self::limiter::BoxedFuture;
 #[cfg(feature = "shared")]
-pub(crate) use self::limiter::ErasedMember;
+pub(crate) use self::limiter::Internals;
 #[cfg(feature = "shared")]
 pub(crate) use self::local::{ChangingLimits, InForce, KeyHasher};
 pub(crate) use self::{

@@ -2,6 +2,7 @@
 //! the others, and refunds the charges of the others if one denies.
 
 use std::{
+    any::Any,
     future::{Future, IntoFuture as _},
     pin::Pin,
     task::{Context, Poll},
@@ -19,8 +20,10 @@ use crate::{
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::KeyExtractor,
     limiter::{
-        Call, Charge, Limiter, OpRef, OwnedCharge, Pending, Tier,
+        BoxedFuture, Call, Charge, Internals, Limiter, OpRef, OwnedCharge, Pending, Tier,
+        any::boxed,
         joint::{KeyedLimit, Member, sealed::Sealed},
+        limiter::all_typed,
         tier_set::{TierSet, unsupported},
     },
     quota::{Algorithm, OwnedQuota, Quota},
@@ -35,35 +38,6 @@ impl Sealed for RedisLimiter {}
     reason = "nobody else implements it"
 )]
 impl Member for RedisLimiter {
-    fn check(limiters: &[&Self]) -> Result<(), ConfigError> {
-        for limiter in limiters {
-            if let Some(fault) = limiter.with_limits(irrevocable) {
-                return Err(refused(limiter.policies()[0].name(), fault));
-            }
-        }
-        for limiter in limiters {
-            limiter.client().join();
-        }
-        Ok(())
-    }
-
-    fn knows(&self, tier: &Tier) -> bool {
-        self.with_limits(|limits| limits.knows(tier))
-    }
-
-    fn replace_quota(&self, name: &str, quota: OwnedQuota) -> Result<(), ConfigError> {
-        self.set_quota(name, quota)
-    }
-
-    fn quota(&self, name: &str) -> Option<Quota> {
-        self.with_limits(|limits| limits.quota(name))
-    }
-
-    #[cfg(feature = "rules")]
-    fn hand_over_to(&self, next: &Self) {
-        self.set_replacement(next);
-    }
-
     fn call_list<'a>(
         of: impl Fn(usize) -> Option<&'a Self>,
         call: &Call<'_>,
@@ -102,6 +76,52 @@ impl Member for RedisLimiter {
         let pending: Vec<_> = members.iter().map(first).collect();
         let decision = decide(members, pending, until);
         Pending::Later(RedisFuture::new(DetachOnDrop::new(&home, decision)))
+    }
+}
+
+impl Internals for RedisLimiter {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn check(&self, all: &[&dyn Internals]) -> Result<(), ConfigError> {
+        let all = all_typed::<Self>(all)?;
+        for limiter in &all {
+            if let Some(fault) = limiter.with_limits(irrevocable) {
+                return Err(refused(limiter.policies()[0].name(), fault));
+            }
+        }
+        for limiter in all {
+            limiter.client().join();
+        }
+        Ok(())
+    }
+
+    fn knows(&self, tier: &Tier) -> bool {
+        self.with_limits(|limits| limits.knows(tier))
+    }
+
+    fn call_list<'a>(
+        &self,
+        of: &dyn Fn(usize) -> Option<&'a dyn Internals>,
+        call: &Call<'_>,
+    ) -> Pending<BoxedFuture> {
+        boxed::<Self>(Member::call_list(|limit| of(limit)?.typed::<Self>(), call))
+    }
+
+    fn replace_quota(&self, name: &str, quota: OwnedQuota) -> Result<(), ConfigError> {
+        self.set_quota(name, quota)
+    }
+
+    fn quota(&self, name: &str) -> Option<Quota> {
+        self.with_limits(|limits| limits.quota(name))
+    }
+
+    #[cfg(feature = "rules")]
+    fn hand_over_to(&self, next: &dyn Internals) {
+        if let Some(next) = next.typed() {
+            self.set_replacement(next);
+        }
     }
 }
 

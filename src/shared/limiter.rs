@@ -31,7 +31,7 @@ use crate::{
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
-        BoxedFuture, Call, ChangingLimits, Charge, ErasedMember, Facts, InForce, Limiter, OpRef,
+        BoxedFuture, Call, ChangingLimits, Charge, Facts, InForce, Internals, Limiter, OpRef,
         Pending,
         inherent_methods_macro::handle_methods,
         tier_set::{Chosen, TierSet},
@@ -437,7 +437,7 @@ impl<S: StoreBackend> Limiter for SharedLimiter<S> {
         future.into_boxed()
     }
 
-    fn member(&self) -> Option<&dyn ErasedMember> {
+    fn internals(&self) -> Option<&dyn Internals> {
         #[cfg(feature = "redis")]
         if let Some(limiter) = (self as &dyn std::any::Any).downcast_ref::<RedisLimiter>() {
             return Some(limiter);

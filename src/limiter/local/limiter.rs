@@ -34,7 +34,7 @@ use crate::{
         block,
         call::{Call, Charge, OpRef},
         charged::Charged,
-        limiter::{ErasedMember, Facts, Limiter, Never, Pending},
+        limiter::{Facts, Internals, Limiter, Never, Pending},
         tier::Tier,
         tier_set::{Chosen, SingleBucket, TierSet, check_block, unsupported},
     },
@@ -717,7 +717,7 @@ impl Limiter for LocalLimiter {
         facts
     }
 
-    fn member(&self) -> Option<&dyn ErasedMember> {
+    fn internals(&self) -> Option<&dyn Internals> {
         Some(self)
     }
 }
