@@ -11,6 +11,7 @@ mod cut_short;
 mod decisions_in_handlers;
 #[cfg(feature = "tokio")]
 mod delays;
+mod first_requests;
 #[cfg(feature = "tracing")]
 mod footguns;
 #[cfg(feature = "governor")]
