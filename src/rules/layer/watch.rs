@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
     thread,
@@ -101,8 +102,9 @@ impl WatchedFiles {
         let digest = digest_of(&self.paths, self.format);
         if digest != self.digest {
             self.digest = digest;
-            // The reload reports a fault to the log and the observer.
-            drop(self.handle.reload());
+            // The reload reports a fault to the log and the observer, whose panic does not end the watch.
+            let reload = AssertUnwindSafe(|| drop(self.handle.reload()));
+            let _ = catch_unwind(reload);
         }
     }
 

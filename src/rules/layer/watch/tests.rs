@@ -160,3 +160,27 @@ fn a_watch_begins_with_what_changed_before_it() {
     reloads.recv().expect("a watch");
     assert!(handle.rules().names().eq(["second"]));
 }
+
+#[test]
+fn a_watch_goes_on_after_an_observer_that_panicked() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("rules.yaml");
+    fs::write(&path, rules("first")).expect("a file");
+    let (sender, reloads) = channel();
+    let layer = RulesLayer::from_path(&path).expect("rules");
+    let handle = layer
+        .observer(move |event: &Event<'_>| {
+            if let Event::RulesReloaded { .. } = event {
+                let _ = sender.send(());
+                panic!("in the observer");
+            }
+        })
+        .handle();
+    let _watch = handle.watch_by(false, Duration::from_millis(1));
+    for name in ["second", "third"] {
+        fs::write(&path, rules(name)).expect("a file");
+        while !handle.rules().names().eq([name]) {
+            reloads.recv().expect("a watch");
+        }
+    }
+}
