@@ -2,6 +2,8 @@
 //! steps, or be a queue.
 
 use super::{ClockSkew, Most, Refund, RefundOf, Verdict};
+#[cfg(feature = "shared")]
+use crate::quota::MAX_REFILL_NANOS;
 use crate::{
     decision::{Charge, Status, until_step},
     quota::{Algorithm, Kind, Priority, Quota},
@@ -158,7 +160,18 @@ impl TokenBucket {
         }
     }
 
+    /// The TAT with `more` units in use at `now`, even beyond the capacity; with fewer if that is negative.
+    #[cfg(feature = "shared")]
     #[inline]
+    pub(crate) fn moved(&self, tat: u64, now: u64, more: i64) -> u64 {
+        let nanos = more.unsigned_abs().saturating_mul(self.interval);
+        if more <= 0 {
+            return tat.saturating_sub(nanos);
+        }
+        now.max(tat).saturating_add(nanos.min(MAX_REFILL_NANOS))
+    }
+
+    #[inline(always)]
     pub(crate) fn status(&self, used: u64, now: u64) -> Status {
         let status = Status::bucket(now, used, self.nominal, self.interval);
         status.in_excess(self.nominal < self.refill && used > self.nominal)
@@ -297,6 +310,11 @@ impl Bucket {
     }
 
     /// The slots of a queue become free evenly, like tokens.
+    #[cfg(feature = "shared")]
+    pub(super) fn moved(&self, tat: u64, now: u64, more: i64) -> u64 {
+        self.tokens.moved(tat, self.fresh_until(now), more)
+    }
+
     pub(super) fn status(&self, tat: u64, now: u64) -> Status {
         let status = (self.tokens).status(self.used(tat, now), self.fresh_until(now));
         match self.flow {

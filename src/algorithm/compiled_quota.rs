@@ -201,7 +201,8 @@ impl CompiledQuota {
 
 /// The hot functions for quotas of any kind. Those of the usual token bucket are inlined.
 impl CompiledQuota {
-    const fn token(&self) -> Option<&TokenBucket> {
+    #[inline]
+    pub(crate) const fn token(&self) -> Option<&TokenBucket> {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.even(),
             _ => None,

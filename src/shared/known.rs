@@ -7,7 +7,7 @@ use super::{
     wire::plan::{QuotaPlan, ReplyPlan},
 };
 use crate::{
-    algorithm::{State, Verdict, View},
+    algorithm::{State, TokenBucket, Verdict, View},
     clock::Timestamp,
     decision::{Decision, Marks, Outcome, Policy, QuotaStatus, QuotaStatuses, Status, UNKNOWN},
     quota::Priority,
@@ -49,19 +49,21 @@ pub(super) struct Question {
 /// A charge of a lease by one bucket: all that its decision follows from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Charged {
-    /// The instant at which the bucket is full.
+    /// The instant at which the bucket was full as the store knew it, and the time now.
     full_at: u64,
     at: Timestamp,
+    /// The units that this node has in use and the store does not count.
+    own: i64,
     lease: LeaseNumber,
 }
 
 impl Charged {
-    /// The decision about `charged` units by the one quota of the default tier.
+    /// The decision about `charged` units by the only quota of the default tier.
     #[inline(always)]
-    pub(super) fn decision(self, charged: u64, (policy, quota): (&Policy, &QuotaPlan)) -> Decision {
-        let state = State::Instant(self.full_at);
-        let status = quota.meter.status(&state, self.at.as_nanos(), View::WHOLE);
-        let quotas = QuotaStatuses::of_one(policy, status);
+    pub(super) fn decision(self, charged: u64, of: (&Policy, &TokenBucket)) -> Decision {
+        let ((policy, bucket), now) = (of, self.at.as_nanos());
+        let used = bucket.used(bucket.moved(self.full_at, now, self.own), now);
+        let quotas = QuotaStatuses::of_one(policy, bucket.status(used, now));
         Decision::new(Outcome::Allowed, charged, self.at, quotas).by_lease(charged, self.lease)
     }
 }
@@ -131,16 +133,15 @@ impl Known {
         passed: u64,
         lease: LeaseNumber,
     ) -> Option<Charged> {
-        let (KnownQuotas::One(KnownQuota::State(state)), [quota]) =
-            (&self.quotas, &*self.plan.measures)
-        else {
+        let KnownQuotas::One(KnownQuota::State(State::Instant(full_at))) = self.quotas else {
             return None;
         };
-        let at = self.time(passed);
-        let State::Instant(full_at) = quota.meter.moved(state, at.as_nanos(), own) else {
-            return None;
-        };
-        Some(Charged { full_at, at, lease })
+        Some(Charged {
+            full_at,
+            at: self.time(passed),
+            own,
+            lease,
+        })
     }
 
     #[inline(never)]

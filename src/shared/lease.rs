@@ -49,7 +49,7 @@ use crate::{
 impl<P> Ledger<P> {
     /// Charges a lease of the default tier that has many units: all that is done for most requests, which one bucket
     /// decides.
-    #[inline(never)]
+    #[inline]
     pub(in crate::shared) fn charge(
         &self,
         (tag, generation): (u64, u64),
@@ -64,14 +64,14 @@ impl<P> Ledger<P> {
         let ModeTerms::Leased { length, .. } = self.terms.mode else {
             return None;
         };
-        let now = self.clock.time(now);
+        let (cost, now) = (u32::try_from(cost).ok()?, self.clock.time(now));
         let mut entries = self.bucket(subject.tag).lock();
         let entry = entries.find(subject)?;
         let EntryState::Lease(lease) = &mut entry.state else {
             return None;
         };
         let charged = lease.charge(cost, now)?;
-        entry.demand.add(cost, now, length);
+        entry.demand.add(cost.into(), now, length);
         entries.local += 1;
         Some(charged)
     }

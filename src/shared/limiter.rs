@@ -256,40 +256,9 @@ impl<S: StoreBackend> SharedLimiter<S> {
     /// The operation has been sent to the server, which still does it.
     pub fn call_within(&self, within: Duration, call: &Call<'_>) -> Pending<RedisFuture> {
         let charge = match call.one() {
-            Ok(charge) => *charge,
+            Ok(charge) => charge,
             Err(error) => return Pending::Ready(Err(error)),
         };
-        let inner = &*self.0;
-        let ledger = inner.ledger.as_deref();
-        let here = ledger.map(|ledger| (ledger, ledger.tag(charge.key), Instant::now()));
-        if let Some((ledger, tag, now)) = here
-            && let OpRef::Acquire(cost @ 1..) | OpRef::Reserve(cost @ 1..) = charge.op
-            && charge.tier.is_default()
-            && charge.class.is_critical()
-        {
-            let current = inner.current.read();
-            if let Some(quota) = current.plan.only_quota()
-                && let Some(charged) = ledger.charge((tag, current.generation), cost, now)
-            {
-                return Pending::Ready(Ok(charged.decision(cost, quota)));
-            }
-        }
-        self.submit(within, charge, here)
-            .unwrap_or_else(|error| Pending::Ready(Err(error)))
-    }
-
-    /// [`apply_within`](Self::apply_within) for all but the usual request with a lease, which does not pay for the registers.
-    #[inline(never)]
-    fn submit(
-        &self,
-        within: Duration,
-        mut charge: Charge<'_>,
-        here: Option<Here<'_>>,
-    ) -> Result<Pending<RedisFuture>, LimiterError> {
-        if charge.op.receipt().is_some() {
-            charge.op = self.by_own_receipt(charge.op)?;
-        }
-        let op = charge.op.to_owned();
         let inner = &*self.0;
         let changed;
         let current = match inner.current.read() {
@@ -300,6 +269,36 @@ impl<S: StoreBackend> SharedLimiter<S> {
                 &changed
             }
         };
+        let mut here = None;
+        if let Some(ledger) = &inner.ledger {
+            let (tag, now) = (ledger.tag(charge.key), Instant::now());
+            if let OpRef::Acquire(cost @ 1..) | OpRef::Reserve(cost @ 1..) = charge.op
+                && charge.tier.is_default()
+                && charge.class.is_critical()
+                && let Some(quota) = current.plan.only_bucket()
+                && let Some(charged) = ledger.charge((tag, current.generation), cost, now)
+            {
+                return Pending::Ready(Ok(charged.decision(cost, quota)));
+            }
+            here = Some((&**ledger, tag, now));
+        }
+        self.submit(within, *charge, current, here)
+            .unwrap_or_else(|error| Pending::Ready(Err(error)))
+    }
+
+    /// [`apply_within`](Self::apply_within) for all but the usual request with a lease, which does not pay for the registers.
+    #[inline(never)]
+    fn submit(
+        &self,
+        within: Duration,
+        mut charge: Charge<'_>,
+        current: &Arc<CurrentPlan>,
+        here: Option<Here<'_>>,
+    ) -> Result<Pending<RedisFuture>, LimiterError> {
+        if charge.op.receipt().is_some() {
+            charge.op = self.by_own_receipt(charge.op)?;
+        }
+        let op = charge.op.to_owned();
         // An unknown tier is a mistake of the caller, not a failure of the store.
         let chosen = current.plan.choose(charge.tier, charge.class, &op)?;
         if !chosen.class().is_critical() {
@@ -307,7 +306,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             check.map_err(|error| LimiterError::unsupported(error.to_string()))?;
         }
         if charge.op.receipt().is_some_and(Receipt::is_degraded)
-            && let Some(decision) = inner.refund_degraded(&charge, &current.policies(chosen))
+            && let Some(decision) = self.0.refund_degraded(&charge, &current.policies(chosen))
         {
             return decision.map(|decision| Pending::Ready(Ok(decision)));
         }

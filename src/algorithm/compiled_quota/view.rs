@@ -3,8 +3,6 @@
 use std::borrow::Cow;
 
 use super::{CompiledQuota, Rate, State};
-#[cfg(feature = "shared")]
-use crate::quota::MAX_REFILL_NANOS;
 use crate::{
     algorithm::{Held, Verdict, View},
     decision::Status,
@@ -161,15 +159,9 @@ impl CompiledQuota {
 impl CompiledQuota {
     /// The state of a bucket or a fixed window with `more` units in use at `now`, even beyond the limit; with fewer
     /// if that is negative.
-    #[inline]
     pub(crate) fn moved(&self, state: &State, now: u64, more: i64) -> State {
-        let nanos = more.unsigned_abs().saturating_mul(self.interval);
         match &self.rate {
-            Rate::Bucket(_) if more <= 0 => State::Instant(state.instant().saturating_sub(nanos)),
-            Rate::Bucket(bucket) => {
-                let from = bucket.fresh_until(now).max(*state.instant());
-                State::Instant(from.saturating_add(nanos.min(MAX_REFILL_NANOS)))
-            }
+            Rate::Bucket(bucket) => State::Instant(bucket.moved(*state.instant(), now, more)),
             Rate::FixedWindow(window) => State::Window(window.moved(state.window(), now, more)),
             Rate::SlidingWindow(_) | Rate::SlidingLog(_) => state.clone(),
         }

@@ -110,16 +110,16 @@ impl<P> LeaseState<P> {
 
     /// Spends units by one bucket, if more than few are left.
     #[inline]
-    pub(super) fn charge(&mut self, cost: u64, now: NodeTime) -> Option<Charged> {
-        let (last, at) = self.last.as_ref()?;
-        if cost.saturating_add(self.low.into()) >= self.left.into() || !self.is_live(now) {
+    pub(super) fn charge(&mut self, cost: u32, now: NodeTime) -> Option<Charged> {
+        let left = self.left.checked_sub(cost)?;
+        if left <= self.low || !self.is_live(now) {
             return None;
         }
-        let left = self.left - cost as u32;
+        let (last, at) = self.last.as_ref()?;
         let own = i64::from(self.free) - i64::from(left);
         let charged = last.bucket_later(own, now.nanos_since(*at), self.number)?;
         self.left = left;
-        self.spent += cost as u32;
+        self.spent += cost;
         Some(charged)
     }
 

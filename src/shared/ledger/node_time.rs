@@ -48,8 +48,9 @@ impl NodeClock {
         Self(now.checked_sub(BEFORE).unwrap_or(now))
     }
 
+    #[inline]
     pub(in crate::shared) fn time(&self, instant: Instant) -> NodeTime {
-        NodeTime::from_nanos(nanos(instant.saturating_duration_since(self.0)))
+        NodeTime::from_nanos(instant.saturating_duration_since(self.0).as_nanos() as u64)
     }
 
     pub(in crate::shared) fn instant(&self, time: NodeTime) -> Instant {
@@ -58,7 +59,7 @@ impl NodeClock {
 }
 
 /// The duration in nanoseconds, at most 584 years.
-pub(super) fn nanos(duration: Duration) -> u64 {
+fn nanos(duration: Duration) -> u64 {
     let seconds = duration.as_secs().saturating_mul(1_000_000_000);
     seconds.saturating_add(u64::from(duration.subsec_nanos()))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::node_time::{NodeTime, nanos};
+use super::node_time::NodeTime;
 
 /// The units that operations have requested lately, about in the last quarter of a lease's length. Older
 /// ones decay exponentially.
@@ -24,11 +24,18 @@ impl RecentDemand {
     pub(in crate::shared) fn add(&mut self, cost: u64, now: NodeTime, length: Duration) {
         // Operations within this time count as if they had come at its beginning: most requests of a
         // busy subject need no exponential.
-        if now.nanos_since(self.at).saturating_mul(256) > nanos(length) {
-            self.units = self.at(now, length);
-            self.at = now;
+        if now.nanos_since(self.at) > length.as_nanos() as u64 / 256 {
+            self.decay(now, length);
         }
         self.units += cost as f64;
+    }
+
+    #[cold]
+    fn decay(&mut self, now: NodeTime, length: Duration) {
+        *self = Self {
+            units: self.at(now, length),
+            at: now,
+        };
     }
 
     /// Caps the demand at `most`, the capacity of the smallest quota.

@@ -16,7 +16,7 @@ use self::{
     specialized::SpecializedPlan,
 };
 use crate::{
-    algorithm::{CompiledQuota, Most},
+    algorithm::{CompiledQuota, Most, TokenBucket},
     decision::{Op, Policy},
     error::LimiterError,
     limiter::{
@@ -188,14 +188,14 @@ impl Plan {
         quotas.map_or(0, |quotas| quotas.most_units(chosen.class()))
     }
 
-    /// The policy and the numbers of the default tier's quota, if it has one alone.
+    /// The default tier's quota, if it is one token bucket alone.
     #[inline]
-    pub(in crate::shared) fn only_quota(&self) -> Option<(&Policy, &QuotaPlan)> {
+    pub(in crate::shared) fn only_bucket(&self) -> Option<(&Policy, &TokenBucket)> {
         let ReplyPlan {
             policies, measures, ..
         } = &*self.tiers.first()?.reply;
         match (&**policies, &**measures) {
-            ([policy], [quota]) => Some((policy, quota)),
+            ([policy], [quota]) => Some((policy, quota.meter.token()?)),
             _ => None,
         }
     }

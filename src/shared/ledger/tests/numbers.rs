@@ -191,10 +191,12 @@ proptest! {
             for (pause, cost) in &round.then {
                 now += Duration::from_micros(*pause);
                 // The denial of a pause has a wait of its own.
-                let quota = shop.plan.only_quota().expect("one quota");
-                let charged = if cost % 2 == 1 { ledger.charge((SUBJECT.tag, 0), *cost, now) } else { None };
-                let decision = charged.map(|charged| charged.decision(*cost, quota));
-                let decision = decision.or_else(|| acquire(&ledger, *cost, now));
+                let bucket = shop.plan.only_bucket().filter(|_| cost % 2 == 1);
+                let charged = bucket.and_then(|bucket| {
+                    let charged = ledger.charge((SUBJECT.tag, 0), *cost, now)?;
+                    Some(charged.decision(*cost, bucket))
+                });
+                let decision = charged.or_else(|| acquire(&ledger, *cost, now));
                 let decision = decision.filter(Decision::is_leased);
                 let Some(decision) = decision else { continue };
                 learnt.spent += cost;
