@@ -105,8 +105,8 @@ impl CompareAndSwap for RedisValues {
     type Version = Vec<u8>;
 
     async fn load(&self, key: &str) -> Result<(Versioned<Vec<u8>>, Timestamp), StoreError> {
-        let none: [&[u8]; 0] = [];
-        let reply = self.store.call(&SCRIPT, key.as_bytes(), &none).await?;
+        let (keys, none) = ([key.as_bytes()], [""; 0]);
+        let reply = self.store.call(None, &SCRIPT, &keys, &none).await?;
         read(reply).ok_or_else(|| StoreError::foreign("not the script's reply"))
     }
 
@@ -124,8 +124,8 @@ impl CompareAndSwap for RedisValues {
         let value = [&version, &*new.value].concat();
         let expires_in = new.expires_in.as_millis().max(1).to_string();
         let arguments = [old.unwrap_or_default(), value, expires_in.into_bytes()];
-        let reply = self.store.call(&SCRIPT, key.as_bytes(), &arguments).await?;
-        match reply {
+        let keys = [key.as_bytes()];
+        match self.store.call(None, &SCRIPT, &keys, &arguments).await? {
             Value::Int(0) => Ok(None),
             Value::Int(1) => Ok(Some(version.to_vec())),
             _ => Err(StoreError::foreign("not the script's reply")),

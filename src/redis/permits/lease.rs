@@ -77,20 +77,17 @@ impl Leases {
     }
 
     pub(crate) fn lease(&self, key: &Key) -> Lease {
-        let Inner {
-            renewer,
-            keyspace,
-            names,
-            count,
-        } = &*self.0;
+        let inner = &*self.0;
+        let number = inner.count.fetch_add(1, Ordering::Relaxed);
         // 64 random bits: two equal names among millions of leases of one subject are unlikely.
-        let name = names.hash(&count.fetch_add(1, Ordering::Relaxed).to_ne_bytes());
+        let name = inner.names.hash(&number.to_ne_bytes());
         let lease = Lease {
-            renewer: Arc::clone(renewer),
-            subject: key_name::of_subject(keyspace, key).into(),
+            renewer: Arc::clone(&inner.renewer),
+            subject: key_name::of_subject(&inner.keyspace, key).into(),
             name: name.to_be_bytes(),
         };
-        renewer.registry().begin(lease.name, &lease.subject);
+        let mut registry = inner.renewer.registry();
+        registry.begin(lease.name, &lease.subject);
         lease
     }
 }

@@ -90,19 +90,11 @@ impl Renewer {
             (registry.releases_of(subject), registry.releasing(subject))
         };
         let repeated = repeated.into_iter().map(|name| (b"r", name));
-        let steps: Vec<_> = batch
-            .steps
-            .iter()
-            .map(Step::argument)
-            .chain(repeated)
-            .collect();
-        let mut releases = BatchInFlight {
-            renewer: self,
-            batch: Some(batch),
-        };
-        let reply = self
-            .request(subject, steps.into_iter().chain([(b"a", name)]), part)
-            .await;
+        let steps = batch.steps.iter().map(Step::argument).chain(repeated);
+        let steps: Vec<_> = steps.chain([(b"a", name)]).collect();
+        let mut releases = self.in_flight(batch);
+        let until = Instant::now() + self.store.deadline();
+        let reply = self.send(Some(until), subject, steps, part).await;
         releases.end(reply.as_ref().err());
         match reply?.last() {
             Some(Value::Int(left)) => Ok(match u64::try_from(*left) {
@@ -113,31 +105,19 @@ impl Renewer {
         }
     }
 
-    async fn request(
+    /// Sends steps; without `until`, however many calls are in flight.
+    async fn send(
         &self,
+        until: Option<Instant>,
         subject: &str,
         steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
         part: u64,
     ) -> Result<Vec<Value>, StoreError> {
-        let (key, until) = (subject.as_bytes(), Instant::now() + self.store.deadline());
-        let arguments = self.arguments(steps, part);
-        let keys = [key];
-        values(
-            self.store
-                .call_in(until, &LEASES, &keys, &arguments)
-                .await?,
-        )
-    }
-
-    /// Sends steps that no request waits for, however many calls are in flight.
-    async fn send(
-        &self,
-        subject: &str,
-        steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
-    ) -> Result<Vec<Value>, StoreError> {
-        let arguments = self.arguments(steps, self.limit);
-        let key = subject.as_bytes();
-        values(self.store.call(&LEASES, key, &arguments).await?)
+        let (keys, arguments) = ([subject.as_bytes()], self.arguments(steps, part));
+        match self.store.call(until, &LEASES, &keys, &arguments).await? {
+            Value::Array(values) => Ok(values),
+            _ => Err(StoreError::foreign("not the script's reply")),
+        }
     }
 
     fn arguments(
@@ -167,10 +147,6 @@ impl Renewer {
         (now + self.lease / 3).into_std()
     }
 
-    fn pause(&self) -> Duration {
-        pause(self.lease)
-    }
-
     /// Wakes the task that releases dropped leases.
     pub(super) fn wake(&self) {
         self.dropped.notify_one();
@@ -187,7 +163,8 @@ impl Renewer {
     async fn run(self: Arc<Self>, run: Run) {
         let mut backlog = Backlog::default();
         let mut calls = FuturesUnordered::new();
-        let mut pause = pin!(sleep_until(Instant::now() + self.pause()));
+        let length = pause(self.lease);
+        let mut pause = pin!(sleep_until(Instant::now() + length));
         let mut dropped = pin!(self.dropped.notified());
         loop {
             while calls.len() < MAX_CALLS_AT_ONCE
@@ -212,7 +189,7 @@ impl Renewer {
                     if !run.renew(now.into_std()) {
                         return;
                     }
-                    pause.as_mut().reset(now + self.pause());
+                    pause.as_mut().reset(now + length);
                     backlog.add(&self, self.due(now));
                 }
                 Wake::Dropped => {
@@ -250,13 +227,6 @@ fn pause(lease: Duration) -> Duration {
     LONGEST_PAUSE.min(lease / 3)
 }
 
-fn values(reply: Value) -> Result<Vec<Value>, StoreError> {
-    match reply {
-        Value::Array(values) => Ok(values),
-        _ => Err(StoreError::foreign("not the script's reply")),
-    }
-}
-
 /// A batch that is being sent. It counts as failed until it is done, also when the runtime shuts
 /// down midway.
 struct BatchInFlight<'a> {
@@ -269,11 +239,11 @@ impl BatchInFlight<'_> {
         let Some(batch) = &self.batch else { return };
         let now = Instant::now();
         let steps = batch.steps.iter().map(Step::argument);
-        let outcome = self.renewer.send(&batch.subject, steps).await;
+        let renewer = self.renewer;
+        let sent = renewer.send(None, &batch.subject, steps, renewer.limit);
+        let outcome = sent.await;
         if outcome.is_ok() {
-            self.renewer
-                .registry()
-                .done(batch, self.renewer.renewal(now));
+            renewer.registry().done(batch, renewer.renewal(now));
         }
         self.end(outcome.err().as_ref());
     }

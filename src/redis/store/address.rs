@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use redis::{
-    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, parse_redis_url,
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError,
+    parse_redis_url,
 };
 
 use crate::error::{ConfigError, ConfigErrorKind};
@@ -139,16 +140,9 @@ impl<'a> Hosts<'a> {
     }
 
     fn each(&self) -> impl Iterator<Item = String> {
-        let Self {
-            scheme,
-            login,
-            hosts,
-            path,
-            query,
-        } = self;
-        hosts
-            .split(',')
-            .map(move |host| format!("{scheme}://{login}{host}/{path}{query}"))
+        let (scheme, login, path, query) = (self.scheme, self.login, self.path, self.query);
+        let hosts = self.hosts.split(',');
+        hosts.map(move |host| format!("{scheme}://{login}{host}/{path}{query}"))
     }
 }
 
@@ -187,12 +181,8 @@ fn node(text: &str, parameters: &[&str]) -> Result<ConnectionInfo, ConfigError> 
     }
     let query = url.query().unwrap_or_default();
     check_parameters(query, url.query_pairs(), parameters)?;
-    text.into_connection_info().map_err(|error| {
-        // The first part is a fixed text, the rest may contain part of the address.
-        let error = error.to_string();
-        let reason = error.split(" - ").next().unwrap_or_default();
-        bad(format!("the address of Redis is not usable: {reason}"))
-    })
+    let read = text.into_connection_info();
+    read.map_err(|error| unusable(&error))
 }
 
 /// Rejects parameters that would be ignored.
@@ -249,6 +239,14 @@ fn unreadable() -> ConfigError {
         "the address of Redis is not a URL like redis://user:password@host:6379/0; special \
          characters in user and password are percent-encoded",
     )
+}
+
+/// Creates the error of an unusable address. Its text does not repeat the address.
+pub(super) fn unusable(error: &RedisError) -> ConfigError {
+    // The first part is a fixed text, the rest may contain part of the address.
+    let error = error.to_string();
+    let reason = error.split(" - ").next().unwrap_or_default();
+    bad(format!("the address of Redis is not usable: {reason}"))
 }
 
 pub(super) fn bad(message: impl Into<Cow<'static, str>>) -> ConfigError {

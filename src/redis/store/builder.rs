@@ -3,7 +3,7 @@
 use std::{
     fmt,
     path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -13,7 +13,7 @@ use redis::{ConnectionInfo, aio::ConnectionLike};
 use super::credentials::Pem;
 use super::{
     RedisStore,
-    address::{Address, bad},
+    address::{Address, bad, unusable},
     cluster::{Cluster, Seeds},
     connection::StoreCommon,
     connector::Transport,
@@ -267,7 +267,7 @@ impl RedisStoreBuilder {
                 return Ok(self.build(shown, Home::own(), cluster));
             }
         };
-        let opener = opener.map_err(|error| connector::unusable(&error))?;
+        let opener = opener.map_err(|error| unusable(&error))?;
         Ok(self.build(shown, Home::own(), |common| one(common, opener)))
     }
 
@@ -283,27 +283,19 @@ impl RedisStoreBuilder {
         home: Home,
         servers: impl FnOnce(Arc<StoreCommon>) -> Servers,
     ) -> RedisStore {
-        let Self {
-            prefix,
-            deadline,
-            connect_timeout: _,
-            sharding_proxy,
-            on_health_change,
-            credentials: _,
-        } = self;
-        let watch = StoreWatch::new(Owner::Redis, on_health_change);
-        let common = Arc::new(StoreCommon::new(
-            prefix,
-            deadline,
-            sharding_proxy,
+        let common = Arc::new(StoreCommon {
+            prefix: self.prefix,
+            deadline: self.deadline,
+            has_sharding_proxy: self.sharding_proxy,
             home,
-            watch,
-        ));
+            scripts: Mutex::default(),
+            watch: StoreWatch::new(Owner::Redis, self.on_health_change),
+        });
         RedisStore::new(StoreState {
             address,
             servers: servers(Arc::clone(&common)),
             common,
-            is_split: AtomicBool::new(sharding_proxy),
+            is_split: AtomicBool::new(self.sharding_proxy),
         })
     }
 }

@@ -98,7 +98,7 @@ impl Cluster {
     }
 
     pub(super) fn servers(&self) -> Vec<Arc<Pipeline>> {
-        self.read().servers().to_vec()
+        self.read().servers.clone()
     }
 
     /// Sends a call to the server of its key and follows redirections, all within the deadline.
@@ -258,11 +258,11 @@ impl Cluster {
                     new.give(*first..=*last, &server);
                 }
             }
-            if new.servers().is_empty() {
+            if new.servers.is_empty() {
                 return;
             }
             let old = mem::replace(&mut *map, new);
-            let gone = old.servers().iter().filter(|server| !map.has(server));
+            let gone = old.servers.iter().filter(|server| !map.has(server));
             gone.cloned().collect::<Vec<_>>()
         };
         for server in gone {
@@ -279,11 +279,11 @@ impl Cluster {
 
     /// Tries all servers at the same time. Succeeds if one works.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
-        if !self.read().is_known() {
+        if !self.read().is_known {
             // Opening the entry's connection fetches the slot map.
             let entry = self.server_of(b"");
             let outcome = entry.check().await;
-            if outcome.is_err() || !self.read().is_known() {
+            if outcome.is_err() || !self.read().is_known {
                 return outcome;
             }
         }
@@ -331,8 +331,8 @@ impl Siblings for Cluster {
 
     fn health(&self) -> StoreHealth {
         let map = self.read();
-        let states = map.servers().iter().map(|server| server.breaker().health());
-        whole(states, map.is_known())
+        let states = map.servers.iter().map(|server| server.breaker().health());
+        whole(states, map.is_known)
     }
 }
 
@@ -412,14 +412,6 @@ impl SlotMap {
             is_known: false,
             ..Self::default()
         }
-    }
-
-    const fn is_known(&self) -> bool {
-        self.is_known
-    }
-
-    pub(super) fn servers(&self) -> &[Arc<Pipeline>] {
-        &self.servers
     }
 
     fn server_of(&self, slot: u16) -> Arc<Pipeline> {

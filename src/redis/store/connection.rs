@@ -196,28 +196,11 @@ pub(super) struct StoreCommon {
     /// The runtime on which connections are opened and live.
     pub(super) home: Home,
     /// The scripts used by the store's limiters.
-    scripts: Mutex<Vec<Script>>,
+    pub(super) scripts: Mutex<Vec<Script>>,
     pub(super) watch: Arc<StoreWatch>,
 }
 
 impl StoreCommon {
-    pub(super) fn new(
-        prefix: String,
-        deadline: Duration,
-        has_sharding_proxy: bool,
-        home: Home,
-        watch: Arc<StoreWatch>,
-    ) -> Self {
-        Self {
-            prefix,
-            deadline,
-            has_sharding_proxy,
-            home,
-            scripts: Mutex::default(),
-            watch,
-        }
-    }
-
     pub(super) fn use_script(&self, script: &Script) {
         let mut scripts = unpoisoned(self.scripts.lock());
         if !scripts.iter().any(|known| known.is_same(script)) {

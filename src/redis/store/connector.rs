@@ -201,13 +201,6 @@ pub(super) fn check_seeds(seeds: &[ConnectionInfo]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Creates the error of an unusable address. Its text does not repeat the address.
-pub(super) fn unusable(error: &RedisError) -> ConfigError {
-    let error = error.to_string();
-    let reason = error.split(" - ").next().unwrap_or_default();
-    bad(format!("the address of Redis is not usable: {reason}"))
-}
-
 fn sentinel_client(sentinels: &Sentinels, login: &Login) -> RedisResult<SentinelClient> {
     let addresses = sentinels.nodes.iter().map(|node| node.addr().clone());
     let servers = sentinels.servers();

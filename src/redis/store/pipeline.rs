@@ -88,7 +88,7 @@ impl Pipeline {
     }
 
     pub(super) fn cluster(&self) -> Option<Arc<dyn Siblings>> {
-        self.membership.as_ref()?.cluster()
+        self.membership.as_ref()?.cluster.upgrade()
     }
 
     /// Runs a command of `script` within the deadline, and learns from the outcome.
@@ -209,16 +209,11 @@ impl Pipeline {
         progress: &CallProgress,
         outcome: &Result<Value, StoreError>,
     ) {
-        match outcome {
-            Ok(reply) => self.learn(epoch, progress, failure_within(reply).as_ref()),
-            Err(error) => self.learn(epoch, progress, Some(error)),
-        }
-    }
-
-    fn learn(self: &Arc<Self>, epoch: u64, progress: &CallProgress, error: Option<&StoreError>) {
-        let Some(error) = error else {
+        let within = outcome.as_ref().ok().and_then(failure_within);
+        let Some(error) = outcome.as_ref().err().or(within.as_ref()) else {
             return self.breaker.record_success(epoch);
         };
+        let is_member = self.membership.is_some();
         match error.kind() {
             // The server works: the error is about one value, or about the limits of the calendar.
             StoreErrorKind::ForeignData | StoreErrorKind::ClockApart => {
@@ -229,13 +224,13 @@ impl Pipeline {
                 self.breaker.record_success(epoch)
             }
             // The server works, and names another one.
-            StoreErrorKind::Cluster if self.is_member() && error.redirect().is_some() => {
+            StoreErrorKind::Cluster if is_member && error.redirect().is_some() => {
                 self.breaker.record_success(epoch);
             }
             // The call is repeated, and may still succeed.
-            StoreErrorKind::Cluster if self.is_member() && error.is_of_moving_slot() => {}
+            StoreErrorKind::Cluster if is_member && error.is_of_moving_slot() => {}
             // The server works, and has no part in it: every server answers so for an unserved slot.
-            StoreErrorKind::Cluster if self.is_member() && error.is_of_unserved_slot() => {
+            StoreErrorKind::Cluster if is_member && error.is_of_unserved_slot() => {
                 self.breaker.record_success(epoch);
                 self.fetch_map();
             }
@@ -258,10 +253,6 @@ impl Pipeline {
             Some(cluster) if error.is_of_cluster_down() => error.with_lost_servers(&cluster.lost()),
             _ => error.clone(),
         }
-    }
-
-    const fn is_member(&self) -> bool {
-        self.membership.is_some()
     }
 
     /// Records a call that failed for good, after repeated attempts in the cluster.
@@ -403,10 +394,4 @@ pub(super) struct Membership {
     pub(super) cluster: Weak<dyn Siblings>,
     /// `None` for the entry, which leads to any of the servers.
     pub(super) address: Option<NodeAddress>,
-}
-
-impl Membership {
-    pub(super) fn cluster(&self) -> Option<Arc<dyn Siblings>> {
-        self.cluster.upgrade()
-    }
 }

@@ -126,9 +126,7 @@ impl RedisStore {
 
     /// Whether Redis works, as shown by the calls so far. Sends nothing.
     pub fn health(&self) -> StoreHealth {
-        let StoreState {
-            common, servers, ..
-        } = &*self.shared;
+        let (common, servers) = (&self.shared.common, &self.shared.servers);
         common.watch.with_strain(servers.health())
     }
 
@@ -150,9 +148,7 @@ impl RedisStore {
     ///
     /// The failure that a call would have.
     pub async fn check(&self) -> Result<(), StoreError> {
-        let StoreState {
-            common, servers, ..
-        } = &*self.shared;
+        let (common, servers) = (&self.shared.common, &self.shared.servers);
         common.home.within(servers.check()).await
     }
 
@@ -164,9 +160,7 @@ impl RedisStore {
     ///
     /// The first failure to connect. That connection stays as it was.
     pub async fn reconnect(&self) -> Result<(), StoreError> {
-        let StoreState {
-            common, servers, ..
-        } = &*self.shared;
+        let (common, servers) = (&self.shared.common, &self.shared.servers);
         common.home.within(servers.reconnect()).await
     }
 
@@ -223,53 +217,26 @@ impl RedisStore {
 
     /// Records that a decision was made without Redis, or not at all, because of this error.
     pub(crate) fn record_degraded(&self, error: &StoreError) {
-        let StoreState {
-            common, servers, ..
-        } = &*self.shared;
-        common
-            .watch
-            .record_degraded(error, servers.has_reported(error));
+        let (common, servers) = (&self.shared.common, &self.shared.servers);
+        let has_reported = servers.has_reported(error);
+        common.watch.record_degraded(error, has_reported);
     }
 
-    /// Runs `script` on the values of `keys`: one round trip, at most the deadline. Waits for a place
-    /// among the calls in flight. It is not sent once its callers have left, at `until`. After an error
-    /// of kind [`Timeout`](crate::store::error::StoreErrorKind::Timeout) it may have run.
-    pub(crate) async fn call_in<A: ToRedisArgs>(
+    /// Runs `script` on the values of `keys`: one round trip, at most the deadline. With `until` it waits for a place
+    /// among the calls in flight, and is not sent once its callers have left then; without, it is sent however many are in
+    /// flight. After an error of kind [`Timeout`](crate::store::error::StoreErrorKind::Timeout) it may have run.
+    pub(crate) async fn call<A: ToRedisArgs>(
         &self,
-        until: Instant,
+        until: Option<Instant>,
         script: &Script,
         keys: &[&[u8]],
         args: &[A],
     ) -> Result<Value, StoreError> {
+        let (common, servers) = (&self.shared.common, &self.shared.servers);
         let key = keys.first().copied().unwrap_or_default();
-        let call = script.call(keys, args);
-        self.count(script, call, key, Some(until)).await
-    }
-
-    /// Runs `script` on one value without waiting for a place: the call is sent however many are in
-    /// flight.
-    pub(crate) async fn call<A: ToRedisArgs>(
-        &self,
-        script: &Script,
-        key: &[u8],
-        args: &[A],
-    ) -> Result<Value, StoreError> {
-        let call = script.call(&[key], args);
-        self.count(script, call, key, None).await
-    }
-
-    async fn count(
-        &self,
-        script: &Script,
-        call: Cmd,
-        key: &[u8],
-        needed_until: Option<Instant>,
-    ) -> Result<Value, StoreError> {
-        let StoreState {
-            common, servers, ..
-        } = &*self.shared;
+        let command = script.call(keys, args);
         let began_at = Instant::now();
-        let call = servers.call(script, call, key, needed_until);
+        let call = servers.call(script, command, key, until);
         let outcome = common.home.within(call).await;
         common.watch.counters.count(&outcome, began_at.elapsed());
         outcome
@@ -310,6 +277,13 @@ impl Servers {
         }
     }
 
+    fn all(&self) -> Vec<Arc<Pipeline>> {
+        match self {
+            Self::One(server) => vec![Arc::clone(server)],
+            Self::Cluster(cluster) => cluster.servers(),
+        }
+    }
+
     const fn is_cluster(&self) -> bool {
         matches!(self, Self::Cluster(_))
     }
@@ -321,15 +295,9 @@ impl Servers {
 
     /// Returns the error with which every call would fail at once, if any.
     fn refusal_of_all(&self) -> Option<StoreError> {
-        match self {
-            Self::One(server) => server.refusal(),
-            Self::Cluster(cluster) => {
-                let servers = cluster.servers();
-                let refusals: Option<Vec<_>> =
-                    servers.iter().map(|server| server.refusal()).collect();
-                refusals?.pop()
-            }
-        }
+        let servers = self.all();
+        let refusals: Option<Vec<_>> = servers.iter().map(|server| server.refusal()).collect();
+        refusals?.pop()
     }
 
     /// Runs a command of `script` whose first key is `key`, within the deadline. It waits
@@ -374,10 +342,7 @@ impl Servers {
     }
 
     async fn reconnect(&self) -> Result<(), StoreError> {
-        let servers = match self {
-            Self::One(server) => vec![Arc::clone(server)],
-            Self::Cluster(cluster) => cluster.servers(),
-        };
+        let servers = self.all();
         let each = join_all(servers.iter().map(|server| server.link.renew())).await;
         each.into_iter().try_for_each(|outcome| outcome)
     }

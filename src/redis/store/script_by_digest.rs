@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{
         Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicU64, Ordering},
@@ -179,16 +178,4 @@ async fn give(loads: Weak<Loads>, script: Script, wire: Arc<Transport>) -> Redis
         }
     }
     outcome
-}
-
-impl fmt::Debug for Loads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loads").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Script {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Script").field(&self.digest).finish()
-    }
 }

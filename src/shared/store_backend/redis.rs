@@ -1,7 +1,10 @@
 //! The backend of Redis: scripts that decide about many subjects in one call.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -17,7 +20,7 @@ use crate::{
     limiter::tier_set::Chosen,
     quota::OwnedQuota,
     redis::{
-        script::{self, DECIDE},
+        script::{DECIDE, specialized},
         store::{redis_store::RedisStore, script_by_digest::Script},
     },
     shared::{
@@ -155,17 +158,19 @@ impl Client for RedisClient {
     }
 }
 
-fn script_of(specialized: SpecializedScript) -> &'static Script {
-    match specialized {
-        SpecializedScript::Bucket => &script::DECIDE_LONE_BUCKET,
-        SpecializedScript::Buckets => &script::DECIDE_BUCKETS,
-        SpecializedScript::BucketFixedWindow => &script::DECIDE_BUCKET_FIXED_WINDOW,
-        SpecializedScript::BucketSlidingWindow => &script::DECIDE_BUCKET_SLIDING_WINDOW,
-        SpecializedScript::FixedWindow => &script::DECIDE_LONE_FIXED_WINDOW,
-        SpecializedScript::SlidingWindow => &script::DECIDE_LONE_SLIDING_WINDOW,
-        SpecializedScript::SeveralSlices => &script::DECIDE_LONE_SEVERAL_SLICES,
-        SpecializedScript::SlidingLog => &script::DECIDE_LONE_SLIDING_LOG,
-    }
+fn script_of(script: SpecializedScript) -> &'static Script {
+    static SCRIPTS: [OnceLock<Script>; 8] = [const { OnceLock::new() }; 8];
+    let text = match script {
+        SpecializedScript::Bucket => specialized::LONE_BUCKET,
+        SpecializedScript::Buckets => specialized::BUCKETS,
+        SpecializedScript::BucketFixedWindow => specialized::BUCKET_FIXED_WINDOW,
+        SpecializedScript::BucketSlidingWindow => specialized::BUCKET_SLIDING_WINDOW,
+        SpecializedScript::FixedWindow => specialized::LONE_FIXED_WINDOW,
+        SpecializedScript::SlidingWindow => specialized::LONE_SLIDING_WINDOW,
+        SpecializedScript::SeveralSlices => specialized::LONE_SEVERAL_SLICES,
+        SpecializedScript::SlidingLog => specialized::LONE_SLIDING_LOG,
+    };
+    SCRIPTS[script as usize].get_or_init(|| Script::new(text))
 }
 
 /// Calls of scripts that decide by the quotas of one tier.
@@ -270,7 +275,7 @@ impl ScriptCalls<'_> {
         let calls: Vec<_> = subjects.iter().map(|subject| subject.call).collect();
         let arguments = self.plan.arguments(script, self.now, &calls);
         let script = script.map_or(&*DECIDE, script_of);
-        let call = self.store.call_in(until, script, &keys, &arguments);
+        let call = self.store.call(Some(until), script, &keys, &arguments);
         let reply = call.await?;
         let expected = subjects
             .iter()

@@ -22,7 +22,8 @@ const DEADLINE: Duration = Duration::from_millis(50);
 
 async fn call(store: &RedisStore) -> Result<Value, StoreError> {
     let script = Script::new("return 1");
-    store.call(&script, b"rl:v1:a:b", &["1", "2"]).await
+    let keys: [&[u8]; 1] = [b"rl:v1:a:b"];
+    store.call(None, &script, &keys, &["1", "2"]).await
 }
 
 async fn kind(store: &RedisStore) -> StoreErrorKind {
@@ -84,7 +85,7 @@ async fn a_call_is_not_sent_once_its_callers_have_left() {
     let key = b"rl:v1:a:b".as_slice();
     let until = Instant::now() + DEADLINE / 3;
     // The server does not know the script. Loading it takes longer than the callers wait.
-    let outcome = store.call_in(until, &script, &[key], &["1"]).await;
+    let outcome = store.call(Some(until), &script, &[key], &["1"]).await;
     assert_eq!(outcome.unwrap_err().kind(), StoreErrorKind::Timeout);
     assert_eq!(fake.sent(), ["EVALSHA", "SCRIPT"]);
 }
