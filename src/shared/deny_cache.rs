@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use crate::{
     clock::OsClock,
     decision::{Decision, Op},
-    limiter::tier_set::Chosen,
+    limiter::{OpRef, tier_set::Chosen},
     lock::unpoisoned,
     shared::hashed_key_names::MeasuredSubject,
 };
@@ -72,20 +72,13 @@ struct DenialBucket {
     returned_at: Option<Instant>,
 }
 
-/// The operation that was denied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refused {
-    Acquire(u64),
-    Reserve(u64),
-}
-
 #[derive(Debug)]
 struct CachedDenial {
     /// The generation of its quotas. It answers nothing in another.
     generation: u64,
     subject: u64,
     tier: Chosen,
-    refused: Refused,
+    refused: OpRef<'static>,
     /// When its call left.
     at: Instant,
     until: Instant,
@@ -133,7 +126,7 @@ impl DenyCache {
         op: &Op,
         now: Instant,
     ) -> Option<Decision> {
-        let key = (subject, tier, Refused::by(op)?);
+        let key = (subject, tier, refused(op)?);
         let bucket = self.known_bucket(subject)?;
         let mut denials = bucket.denials.iter().flatten();
         let denial = denials.find(|denial| denial.key() == key)?;
@@ -156,12 +149,7 @@ impl DenyCache {
         decisions: impl Iterator<Item = (&'a Op, &'a Decision, Duration)>,
         now: Instant,
     ) {
-        let SentCall {
-            subject: MeasuredSubject {
-                tag, generation, ..
-            },
-            at,
-        } = *call;
+        let (tag, generation, at) = (call.subject.tag, call.subject.generation, call.at);
         let may_learn = |bucket: &DenialBucket| {
             let is_current = generation == self.generation.load(Ordering::Relaxed);
             is_current && !bucket.has_returned_since(at)
@@ -262,14 +250,12 @@ impl DenialBucket {
     }
 }
 
-impl Refused {
-    /// The operation, if its denial can be cached.
-    const fn by(op: &Op) -> Option<Self> {
-        match op {
-            Op::Acquire(cost) => Some(Self::Acquire(*cost)),
-            Op::Reserve(cost) => Some(Self::Reserve(*cost)),
-            _ => None,
-        }
+/// The operation, if a later one like it is denied as well.
+fn refused(op: &Op) -> Option<OpRef<'static>> {
+    match op {
+        Op::Acquire(cost) => Some(OpRef::Acquire(*cost)),
+        Op::Reserve(cost) => Some(OpRef::Reserve(*cost)),
+        _ => None,
     }
 }
 
@@ -280,7 +266,7 @@ impl CachedDenial {
         (decision, ahead): (&Decision, i64),
         hold: Duration,
     ) -> Option<Self> {
-        let refused = Refused::by(op)?;
+        let refused = refused(op)?;
         let wait = decision.retry_after().filter(|_| decision.is_denied())?;
         let wait = wait.min(hold);
         if wait.is_zero() {
@@ -298,7 +284,7 @@ impl CachedDenial {
         })
     }
 
-    const fn key(&self) -> (u64, Chosen, Refused) {
+    const fn key(&self) -> (u64, Chosen, OpRef<'static>) {
         (self.subject, self.tier, self.refused)
     }
 }

@@ -1,7 +1,7 @@
 //! Eventual mode: a node spends units by itself and reports them to the store afterwards.
 //!
 //! In: operations on a subject (`decide_eventual`), and the replies to its reports. Out: decisions, and reports of what was
-//! spent. In the store, `eventual_settlement.rs` charges reports whether or not there is room.
+//! spent. In the store, `subject_settlement.rs` charges reports whether or not there is room.
 //!
 //! 1. A subject that this node has never seen is assumed to be unused, and the node decides at once. Before the first
 //!    reply of the store, or if the node may have lost an entry of the subject, the operation goes to the store.
@@ -16,7 +16,6 @@
 //! Example: 100 a minute on two nodes. Both admit 80 requests of a key in the same interval, and report them. The store
 //! counts 160, and both deny from then on: the limit is exceeded by what the nodes spent between two replies.
 
-mod eventual_settlement;
 mod unreported;
 
 use std::{
@@ -34,10 +33,10 @@ use crate::{
         hashed_key_names::{KeyPlace, MeasuredSubject},
         known::Known,
         ledger::{
-            EntryState, LeaseBucket, LeaseEntries, Ledger, LedgerEntry, NodeTime, each_bucket,
+            EntryState, LeaseBucket, LeaseEntries, Ledger, LedgerEntry, LocalAnswer, NodeTime,
+            each_bucket,
         },
         mode::ModeTerms,
-        operation_answer::LocalAnswer,
         wire::{
             node_message::{NodeMessage, NodeReply},
             plan::ReplyPlan,

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{limiter::RedisLimiter, operation_answer::RedisFuture};
+use super::limiter::{RedisFuture, RedisLimiter};
 use crate::{
     clock::Timestamp,
     decision::{Decision, JointDecision, Op, Policy},
@@ -75,7 +75,7 @@ impl Member for RedisLimiter {
         let first = |member: &RedisMember| (!member.spends_leases()).then(|| member.apply());
         let pending: Vec<_> = members.iter().map(first).collect();
         let decision = decide(members, pending, until);
-        Pending::Later(RedisFuture::new(DetachOnDrop::new(&home, decision)))
+        Pending::Later(Box::pin(DetachOnDrop::new(&home, decision)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Leased mode: a node reserves units in the store and spends them by itself.
 //!
 //! In: operations on a subject (`decide_leased`), and replies to the messages about it. Out: decisions, and messages that
-//! settle what was spent and request more. In the store, `lease_settlement.rs` charges and grants.
+//! settle what was spent and request more. In the store, `subject_settlement.rs` charges and grants.
 //!
 //! 1. The first requests of a subject go to the store. When their demand is worth a lease, the call of the next one carries a
 //!    message that requests units (`lease_message`), and the entry becomes a `LeaseState` (`state.rs`).
@@ -17,7 +17,6 @@
 //! Example: a limit of 1,000, two nodes with equal demand. Each gets a share of what is left that leaves room for one node
 //! more. A node with 200 units admits 200 requests without a call, and requests more while it still has some.
 
-mod lease_settlement;
 mod state;
 
 use std::{sync::Arc, time::Duration};
@@ -35,10 +34,10 @@ use crate::{
         hashed_key_names::{KeyPlace, MeasuredSubject},
         known::{Charged, Known},
         ledger::{
-            AttachedMessage, EntryState, LeaseEntries, Ledger, LedgerEntry, NodeTime, each_bucket,
+            AttachedMessage, EntryState, LeaseEntries, Ledger, LedgerEntry, LocalAnswer, NodeTime,
+            each_bucket,
         },
         mode::ModeTerms,
-        operation_answer::LocalAnswer,
         wire::{
             node_message::{NodeMessage, NodeReply},
             plan::ReplyPlan,
@@ -85,13 +84,9 @@ impl<P> Ledger<P> {
         now: NodeTime,
     ) -> LocalAnswer {
         let answer = self.decide_by_own_lease(entries, (subject, op), length, now);
-        let is_final = match &answer {
-            LocalAnswer::Decided(decision) | LocalAnswer::Low(decision) => {
-                decision.is_allowed() || decision.is_blocked()
-            }
-            LocalAnswer::Ask => false,
-        };
-        if is_final {
+        if let LocalAnswer::Decided(decision) | LocalAnswer::Low(decision) = &answer
+            && (decision.is_allowed() || decision.is_blocked())
+        {
             return answer;
         }
         let lower = entries.decide_by_lower_leases(subject, op, now);

@@ -26,7 +26,6 @@ mod table;
 mod tests;
 
 use std::{
-    fmt,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -47,7 +46,6 @@ use super::{
     known::Known,
     lease::hold,
     mode::{LedgerTerms, ModeStats, ModeTerms},
-    operation_answer::LocalAnswer,
     wire::{
         node_message::{NodeMessage, NodeReply, Takes},
         plan::ReplyPlan,
@@ -87,6 +85,16 @@ pub(super) struct Ledger<P> {
     /// Eventual mode: the store's time in its last reply, and when that arrived.
     pub(super) store_clock: Mutex<Option<(Timestamp, NodeTime)>>,
     pub(super) clock: NodeClock,
+}
+
+/// The outcome of an operation on this node.
+#[derive(Debug)]
+pub(super) enum LocalAnswer {
+    Decided(Decision),
+    /// The node has decided, and sends a message to the store.
+    Low(Decision),
+    /// The store decides.
+    Ask,
 }
 
 /// The node's message attached to one call, if any.
@@ -393,11 +401,5 @@ impl<P> Ledger<P> {
     pub(super) fn bucket(&self, tag: u64) -> &LeaseBucket<P> {
         let at = (u128::from(tag) * self.buckets.len() as u128) >> 64;
         &self.buckets[at as usize]
-    }
-}
-
-impl<P> fmt::Debug for Ledger<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ledger").finish_non_exhaustive()
     }
 }

@@ -1,16 +1,16 @@
 //! The limiter of all nodes: [`SharedLimiter`].
 
 mod maintenance;
-#[cfg(feature = "redis")]
-mod member;
 mod quotas_in_force;
-mod receipts;
 mod store_calls;
 mod store_request;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,10 +20,9 @@ use super::{
     batching::{Batcher, CallWindow as _, NewOp, OpReply},
     deny_cache::{self, DenyCache},
     fallback::Fallback,
-    hashed_key_names::{MeasuredSubject, SubjectName, SubjectNames},
-    ledger::Ledger,
+    hashed_key_names::{SubjectName, SubjectNames},
+    ledger::{Ledger, LocalAnswer},
     mode::{LedgerTerms, ModeStats, check_in_store},
-    operation_answer::{LocalAnswer, RedisFuture},
     store_backend::{Client, StoreBackend},
 };
 use crate::{
@@ -42,7 +41,7 @@ use crate::{
     store::{health::StoreHealth, stats::StoreStats},
 };
 #[cfg(feature = "redis")]
-use crate::{quota::IntoQuotas, redis::store::redis_store::RedisStore};
+use crate::{limiter::OwnedCharge, quota::IntoQuotas, redis::store::redis_store::RedisStore};
 
 use self::{quotas_in_force::CurrentPlan, store_calls::StoreCalls};
 
@@ -99,6 +98,11 @@ impl RedisLimiter {
     }
 }
 
+/// The decision of a [`RedisLimiter`] or a [`SharedLimiter`], ready at its deadline at the latest.
+///
+/// The operation has already been sent: the store does it even if this future is dropped.
+pub type RedisFuture = BoxedFuture;
+
 /// The parts that a builder makes a limiter of.
 pub(super) struct Parts {
     pub(super) name: String,
@@ -135,17 +139,10 @@ struct Inner<C: Client> {
 
 impl<S: StoreBackend> SharedLimiter<S> {
     pub(super) fn from_parts(client: S::Client, parts: Parts) -> Self {
-        let Parts {
-            name,
-            limits,
-            fallback,
-            longest_denial,
-            seed,
-            leases,
-        } = parts;
-        let caches = leases.is_some() || !longest_denial.is_zero();
+        let Parts { limits, seed, .. } = parts;
+        let caches = parts.leases.is_some() || !parts.longest_denial.is_zero();
         let denials = caches.then(|| Arc::new(DenyCache::new()));
-        let ledger = leases.zip(denials.clone()).map(|(terms, denials)| {
+        let ledger = parts.leases.zip(denials.clone()).map(|(terms, denials)| {
             let has_blocks = limits.block_for.is_some();
             let memory = (denials, seed);
             Arc::new(Ledger::new(terms, has_blocks, client.deadline(), memory))
@@ -154,10 +151,10 @@ impl<S: StoreBackend> SharedLimiter<S> {
         let calls = StoreCalls {
             client: Arc::clone(&client),
             denials: denials.clone(),
-            longest_denial,
+            longest_denial: parts.longest_denial,
             ledger: ledger.clone(),
         };
-        let current = CurrentPlan::new(&*client, &name, &limits, 0);
+        let current = CurrentPlan::new(&*client, &parts.name, &limits, 0);
         if let Some(ledger) = &ledger {
             ledger.begin(0, current.longest_memory());
         }
@@ -168,11 +165,11 @@ impl<S: StoreBackend> SharedLimiter<S> {
             current: ChangingLimits::new(Arc::new(current)),
             subjects: SubjectNames::new(seed),
             batcher: Batcher::new(calls),
-            name,
+            name: parts.name,
             denials,
             maintenance: maintenance::task_of(ledger.as_deref()),
             ledger,
-            fallback,
+            fallback: parts.fallback,
             is_replaced: AtomicBool::new(false),
         }))
     }
@@ -320,7 +317,62 @@ impl<S: StoreBackend> SharedLimiter<S> {
     }
 }
 
+/// A limiter that is charged together with others.
+#[cfg(feature = "redis")]
 impl<S: StoreBackend> SharedLimiter<S> {
+    pub(super) fn client(&self) -> &S::Client {
+        &self.0.client
+    }
+
+    /// The cached denial of an operation, unless this node holds units for it.
+    pub(super) fn denial(&self, charge: &OwnedCharge) -> Option<Decision> {
+        let (inner, op) = (&*self.0, &charge.op);
+        let current = Arc::clone(&inner.current.read());
+        let chosen = current.plan.choose(&charge.tier, charge.class, op).ok()?;
+        let ledger = inner.ledger.as_ref();
+        let tag = ledger.map(|ledger| ledger.tag(&charge.key));
+        if let Some((ledger, tag)) = ledger.zip(tag)
+            && ledger.holds(current.measured(tag, chosen), Instant::now())
+        {
+            return None;
+        }
+        let subject = inner.subjects.of_key(&current.keyspace, &charge.key);
+        inner.cached_denial(&subject.tagged(tag), chosen, op)
+    }
+
+    /// Whether this node leases units.
+    pub(super) fn has_leases(&self) -> bool {
+        self.0.ledger.is_some()
+    }
+
+    /// Records that `next` replaces this limiter.
+    #[cfg(feature = "rules")]
+    pub(super) fn set_replacement(&self, next: &Self) {
+        let own = self.with_limits(TierSet::clone);
+        let charges_alike = next.with_limits(|next| own.charge_like(next));
+        self.0.is_replaced.store(!charges_alike, Ordering::Relaxed);
+    }
+}
+
+impl<S: StoreBackend> SharedLimiter<S> {
+    pub(super) fn limit_identity(&self) -> u64 {
+        Arc::as_ptr(&self.0).addr() as u64
+    }
+
+    /// Replaces a joint receipt by this limiter's share of it. If a limiter with other numbers has
+    /// replaced this one, the operation refunds nothing.
+    fn by_own_receipt<'a>(&self, op: OpRef<'a>) -> Result<OpRef<'a>, LimiterError> {
+        let op = op.of_limit(self.limit_identity())?;
+        if !self.0.is_replaced.load(Ordering::Relaxed) {
+            return Ok(op);
+        }
+        Ok(match op {
+            OpRef::Refund(_, Some(receipt)) => OpRef::Refund(0, Some(receipt)),
+            OpRef::Settle(cost, receipt) => OpRef::Settle(cost.max(receipt.charged()), receipt),
+            other => other,
+        })
+    }
+
     fn check_mode(&self) -> Result<(), ConfigError> {
         let ledger = self.0.ledger.as_ref();
         ledger.map_or(Ok(()), |ledger| ledger.check_priority())
@@ -334,11 +386,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
         key: &Key,
         op: &Op,
     ) -> Option<Decision> {
-        let measured = MeasuredSubject {
-            tag,
-            chosen,
-            generation: current.generation,
-        };
+        let measured = current.measured(tag, chosen);
         let place = || Inner::<S::Client>::place(current, key);
         let fresh = |time| current.fresh(chosen, time);
         let answer = ledger.decide(measured, op, now, (place, fresh));
@@ -433,7 +481,7 @@ impl<S: StoreBackend> Limiter for SharedLimiter<S> {
     }
 
     fn boxed(future: RedisFuture) -> BoxedFuture {
-        future.into_boxed()
+        future
     }
 
     fn internals(&self) -> Option<&dyn Internals> {

@@ -37,7 +37,6 @@ mod ledger;
 pub(crate) mod limiter;
 mod memory_store;
 mod mode;
-mod operation_answer;
 #[cfg(feature = "redis")]
 mod redis_values;
 #[cfg(feature = "redis")]
@@ -58,10 +57,9 @@ pub use self::wire::{
 pub use self::{
     builder::RedisLimiterBuilder,
     compare_and_swap::{Cas, CompareAndSwap, Versioned},
-    limiter::SharedLimiter,
+    limiter::{RedisFuture, SharedLimiter},
     memory_store::MemoryStore,
     mode::{Mode, ModeStats},
-    operation_answer::RedisFuture,
     store_backend::StoreBackend,
     user_store::Store,
     wire::{Applied, Reply, StoreCall, Write},

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{num::NonZeroU8, time::Duration};
+use std::{borrow::Cow, num::NonZeroU8, time::Duration};
 
 use super::wire::node_message::LONGEST_LEASE;
 use crate::{
@@ -185,10 +185,10 @@ impl Mode {
             ));
         }
         if self.ahead.is_some() && !matches!(self.kind, ModeKind::Eventual(_)) {
-            return refuse("ahead belongs to eventual mode: no other is ahead".to_owned());
+            return refuse("ahead belongs to eventual mode: no other is ahead");
         }
         if self.kind != ModeKind::Leased && (self.length, self.max_units) != (None, None) {
-            return refuse("length and max_units belong to leased mode".to_owned());
+            return refuse("length and max_units belong to leased mode");
         }
         let mode = match self.kind {
             ModeKind::Strict => None,
@@ -273,14 +273,12 @@ impl ModeTerms {
     pub(super) fn check(&self, limits: &TierSet) -> Result<(), ConfigError> {
         match self {
             Self::Eventual { ahead, .. } => check_ahead(*ahead, limits),
-            Self::Leased { .. } if counts_on(limits) => refuse(
-                "leased mode with an uncapped window: units that are held are not counted"
-                    .to_owned(),
-            ),
+            Self::Leased { .. } if counts_on(limits) => {
+                refuse("leased mode with an uncapped window: units that are held are not counted")
+            }
             Self::Leased { .. } if follows_calendar(limits) => refuse(
                 "leased mode with a quota of the calendar: build the limiter with it, which then \
-                 decides as in strict mode"
-                    .to_owned(),
+                 decides as in strict mode",
             ),
             Self::Leased { .. } => Ok(()),
         }
@@ -301,8 +299,7 @@ fn eventual_terms(
     let Some(ahead) = ahead else {
         return refuse(
             "eventual mode without ahead: say how many units of a key a node may let pass before \
-             the store has counted them"
-                .to_owned(),
+             the store has counted them",
         );
     };
     check_ahead(ahead, limits)?;
@@ -311,30 +308,28 @@ fn eventual_terms(
 
 /// Checks whether nodes can allow so many units of these quotas before they report them.
 fn check_ahead(units: u32, limits: &TierSet) -> Result<(), ConfigError> {
-    if has_queue(limits) {
-        return refuse(
-            "eventual mode with a leaky bucket: a place in the queue is given by the store alone"
-                .to_owned(),
-        );
-    }
-    if follows_calendar(limits) {
-        return refuse(
+    let refused = [
+        (
+            has_queue(limits),
+            "eventual mode with a leaky bucket: a place in the queue is given by the store alone",
+        ),
+        (
+            follows_calendar(limits),
             "eventual mode with a quota of the calendar: only the store knows when its next window \
-             ends; accepted is strict mode"
-                .to_owned(),
-        );
-    }
-    if counts_on(limits) {
-        return refuse(
+             ends; accepted is strict mode",
+        ),
+        (
+            counts_on(limits),
             "eventual mode with an uncapped window: how far it is beyond its limit the store alone \
-             knows"
-                .to_owned(),
-        );
-    }
-    if limits.block_for.is_some() {
-        return refuse(
-            "eventual mode with block_for: only the store knows when a limit was broken".to_owned(),
-        );
+             knows",
+        ),
+        (
+            limits.block_for.is_some(),
+            "eventual mode with block_for: only the store knows when a limit was broken",
+        ),
+    ];
+    if let Some((_, why)) = refused.into_iter().find(|(is_such, _)| *is_such) {
+        return refuse(why);
     }
     let tiers = limits
         .tiers()
@@ -354,7 +349,7 @@ impl Default for Mode {
     }
 }
 
-fn refuse<T>(message: String) -> Result<T, ConfigError> {
+fn refuse<T>(message: impl Into<Cow<'static, str>>) -> Result<T, ConfigError> {
     Err(ConfigError::new(ConfigErrorKind::Lease, message))
 }
 

@@ -115,14 +115,9 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
     fn send(&self, call: BatchCall<P>) -> impl Future<Output = FinishedCall<P>> + Send + use<S, P> {
         let state = Arc::clone(&self.state);
         async move {
-            let BatchCall {
-                plan,
-                tier,
-                subjects,
-                ..
-            } = &call;
-            let until = call.last_deadline();
-            let answers = state.sender.send(until, plan, *tier, subjects).await;
+            let (until, tier) = (call.last_deadline(), call.tier);
+            let sent = state.sender.send(until, &call.plan, tier, &call.subjects);
+            let answers = sent.await;
             (call, answers)
         }
     }

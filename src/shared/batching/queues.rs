@@ -263,21 +263,12 @@ impl<P> SubjectQueue<P> {
     }
 
     fn add(&mut self, op: NewOp<P>, waiter: Waiter) {
-        let NewOp {
-            plan,
-            tier,
-            op,
-            is_simple,
-        } = op;
-        let batch = self
-            .waiting
-            .iter_mut()
-            .find(|batch| batch.is_of(&plan, tier));
-        match batch {
-            Some(batch) => batch.add(op, is_simple, waiter),
+        let mut waiting = self.waiting.iter_mut();
+        match waiting.find(|batch| batch.is_of(&op.plan, op.tier)) {
+            Some(batch) => batch.add(op.op, op.is_simple, waiter),
             None => {
-                let mut batch = Batch::new(plan, tier);
-                batch.add(op, is_simple, waiter);
+                let mut batch = Batch::new(op.plan, op.tier);
+                batch.add(op.op, op.is_simple, waiter);
                 self.waiting.push(batch);
             }
         }

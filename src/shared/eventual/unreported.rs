@@ -11,9 +11,8 @@ use crate::{
     shared::{
         hashed_key_names::KeyPlace,
         known::{Known, Question},
-        ledger::NodeTime,
+        ledger::{LocalAnswer, NodeTime},
         mode::{LeaseNumber, ModeStats},
-        operation_answer::LocalAnswer,
         wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
     },
 };

@@ -18,13 +18,12 @@ use super::{
         hashed_key_names::{KeyPlace, MeasuredSubject},
         known::Known,
         mode::{LedgerTerms, ModeTerms},
-        operation_answer::LocalAnswer,
         wire::{
             node_message::{NodeMessage, NodeReply, RowStatus, Takes},
             plan::{Plan, ReplyPlan},
         },
     },
-    AttachedMessage, Ledger,
+    AttachedMessage, Ledger, LocalAnswer,
 };
 use crate::{
     clock::Timestamp,

@@ -7,6 +7,7 @@ use crate::{
     decision::{Decision, Op, Policy},
     limiter::tier_set::{Chosen, TierSet},
     shared::{
+        hashed_key_names::MeasuredSubject,
         known::Known,
         store_backend::Client,
         wire::{StoreCall, plan::Plan, reply},
@@ -55,6 +56,15 @@ impl CurrentPlan {
         let plan = self.plan.of(chosen)?;
         let answered = reply::of_store(&applied.reply, &plan.reply, (1, false)).ok()?;
         answered.rows.into_iter().next().map(|row| row.decision)
+    }
+
+    /// A subject, as these quotas of it measure it.
+    pub(super) const fn measured(&self, tag: u64, chosen: Chosen) -> MeasuredSubject {
+        MeasuredSubject {
+            tag,
+            chosen,
+            generation: self.generation,
+        }
     }
 
     /// The longest time until a subject that was used is fresh again.

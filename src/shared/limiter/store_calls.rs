@@ -11,7 +11,7 @@ use crate::{
     shared::{
         batching::{CallSender, Row, SubjectAnswer, SubjectOps},
         deny_cache::{self, DenyCache, SentCall},
-        hashed_key_names::{KeyPlace, MeasuredSubject},
+        hashed_key_names::KeyPlace,
         known::Known,
         ledger::{AttachedMessage, Ledger},
         store_backend::{Client, DecideCall},
@@ -146,11 +146,7 @@ impl<C: Client> StoreCalls<C> {
 
 /// A call about one subject, by these quotas, that leaves after `at`.
 fn sent_call(ops: &SubjectOps, current: &CurrentPlan, tier: Chosen, at: Instant) -> SentCall {
-    let subject = MeasuredSubject {
-        tag: ops.subject.tag(),
-        chosen: tier,
-        generation: current.generation,
-    };
+    let subject = current.measured(ops.subject.tag(), tier);
     SentCall { subject, at }
 }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
 
-use super::{Inner, SharedLimiter, quotas_in_force::CurrentPlan};
+use super::{RedisFuture, SharedLimiter, quotas_in_force::CurrentPlan};
 use crate::{
     decision::{Decision, Op},
     error::LimiterError,
@@ -12,7 +12,6 @@ use crate::{
     shared::{
         batching::CallWindow as _,
         hashed_key_names::SubjectName,
-        operation_answer::RedisFuture,
         store_backend::{Client as _, StoreBackend},
     },
     store::error::{StoreError, StoreErrorKind},
@@ -77,7 +76,7 @@ impl<S: StoreBackend> StoreRequest<S> {
         let answer = inner.send(subject, current, (self.chosen, op), now);
         let answer = timeout_at(now + within, answer);
         drop(entered);
-        Pending::Later(RedisFuture::new(async move {
+        Pending::Later(Box::pin(async move {
             let error = match answer.await {
                 Ok(Ok(Ok(decision))) => return Ok(decision),
                 Ok(Ok(Err(error))) => error,
@@ -93,13 +92,13 @@ impl<S: StoreBackend> StoreRequest<S> {
         if error.kind() == StoreErrorKind::NoRuntime {
             return Err(LimiterError::unavailable(error));
         }
-        let Inner {
-            client, fallback, ..
-        } = &*self.limiter.0;
-        let error = client.record_degraded(error);
+        let inner = &*self.limiter.0;
+        let error = inner.client.record_degraded(error);
         let policies = self.current.policies(self.chosen);
         let reason = error.degradation();
-        let decision = fallback.decide(&self.charge.as_ref(), &policies, reason);
+        let decision = inner
+            .fallback
+            .decide(&self.charge.as_ref(), &policies, reason);
         decision.unwrap_or_else(|| Err(LimiterError::unavailable(error)))
     }
 }

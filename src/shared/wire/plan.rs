@@ -191,10 +191,8 @@ impl Plan {
     /// The default tier's quota, if it is one token bucket alone.
     #[inline]
     pub(in crate::shared) fn only_bucket(&self) -> Option<(&Policy, &TokenBucket)> {
-        let ReplyPlan {
-            policies, measures, ..
-        } = &*self.tiers.first()?.reply;
-        match (&**policies, &**measures) {
+        let plan = &*self.tiers.first()?.reply;
+        match (&*plan.policies, &*plan.measures) {
             ([policy], [quota]) => Some((policy, quota.meter.token()?)),
             _ => None,
         }
