@@ -31,6 +31,19 @@ pub struct Call<'a> {
     /// end of the wait, but of no instant more than 5 ms ago. A [`LocalLimiter`](crate::LocalLimiter) does, alone and
     /// among several; other limiters charge as of now.
     pub late: Duration,
+    /// The numbers that the caller reads.
+    pub wants: Numbers,
+}
+
+/// The numbers that the caller of a limiter reads: a limiter need not find out others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Numbers {
+    /// Those of a denial. Of a call that is allowed only the outcome is read: its decision may have no quotas, no receipt
+    /// that a refund can use, and one part for all limits.
+    OfDenials,
+    /// Those of each decision.
+    All,
 }
 
 /// An operation on a key of one limit.
@@ -116,7 +129,14 @@ impl<'a> Call<'a> {
         Self {
             charges,
             late: Duration::ZERO,
+            wants: Numbers::All,
         }
+    }
+
+    /// This call, for a caller that reads these numbers.
+    #[must_use]
+    pub const fn wants(self, wants: Numbers) -> Self {
+        Self { wants, ..self }
     }
 
     /// This call, for a request whose wait has ended `late` ago.

@@ -77,7 +77,7 @@ pub(crate) use self::{
 };
 pub use self::{
     async_limiter::BoxedLimiter,
-    call::{Call, Charge, OpRef, OwnedCharge},
+    call::{Call, Charge, Numbers, OpRef, OwnedCharge},
     into_limiter::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     joint::{IntoMembers, JointLimiter, KeyedLimit, Member},
     limiter::{Facts, Never, Pending, PendingFuture},
