@@ -12,6 +12,7 @@ use std::{
     convert::Infallible,
     future::poll_fn,
     mem,
+    net::SocketAddr,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll, Waker, ready},
@@ -23,6 +24,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, request, response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
+use testkit::Probe;
 use tokio::{
     task::{JoinHandle, yield_now},
     time::{Instant, sleep, timeout},
@@ -30,14 +32,14 @@ use tokio::{
 use tower::{Layer, Service, ServiceExt, util::BoxCloneService};
 use tower_ratelimit::{
     Concurrency, ConcurrencyLayer, Decision, Global, Key, KeyExtractor, Limiter, LimiterError,
-    LocalLimiter, LocalStore, Priority, Quota, RateLimitLayer,
+    LocalLimiter, LocalStore, PeerIp, Priority, Quota, RateLimitLayer,
     clock::{Clock, ManualClock, Timestamp, TokioClock},
     decision::Policy,
     limiter::{Call, Facts, Pending, Tier},
     observe::Event,
     rate_limit::{Exhausted, settled},
-    reject::Rejection,
-    rules::{Format, Rules, RulesLayer},
+    reject::{Reject, Rejection},
+    rules::{Format, HoldingRulesLayer, Rules, RulesLayer},
     spend::{Declared, SpendReader, SpendReaders, Tokens},
 };
 
@@ -332,8 +334,9 @@ where
 
 /// Sends a request and reads its response to the end. Returns the status.
 async fn exchange(mut outer: Outer, stage: Stage, path: &'static str) -> u16 {
-    let declared = Declared::default();
-    let request = Request::get(path).extension(declared).body(()).unwrap();
+    let request = Request::get(path).extension(Declared::default());
+    let request = request.extension(SocketAddr::from(([192, 0, 2, 1], 80)));
+    let request = request.body(()).unwrap();
     let response = outer.ready().await.unwrap().call(request);
     stage.pause("unpolled").await;
     let response = response.await.unwrap();
@@ -399,9 +402,9 @@ async fn drops(made: impl Fn(&Stage) -> World) -> Rows {
 
 async fn panics(made: impl Fn(&Stage) -> World) -> Rows {
     let stage = Stage::default();
-    let World(outer, _) = made(&stage);
+    let world = made(&stage);
     stage.scene().met.clear();
-    exchange(outer, stage.clone(), "/free").await;
+    exchange(world.0.clone(), stage.clone(), "/free").await;
     settled().await;
     let places = mem::take(&mut stage.scene().met);
     let mut rows = Rows::default();
@@ -454,24 +457,25 @@ async fn check(made: impl Fn(&Stage) -> World, dropped: &str, panicked: &str) {
     panics(&made).await.are(panicked);
 }
 
-/// A lone bucket, and one in a table under locks.
+/// A lone bucket, one in a table under locks, and one that is charged before the request is taken apart, as by all but a
+/// layer's first requests.
 #[tokio::test(start_paused = true)]
 async fn a_plain_layer() {
-    let quota = |quota: Quota| {
-        move |stage: &Stage| {
+    let day = Quota::per_day(LIMIT);
+    for (quota, earlier) in [(day, 0), (day.fixed_window(), 0), (day, 1_000)] {
+        let made = |stage: &Stage| {
             let limiter = LocalLimiter::builder(quota).clock(StagedClock(stage.clone()));
-            world(
-                &RateLimitLayer::new(limiter.build().unwrap(), Global),
-                stage,
-            )
-        }
-    };
-    for quota_of in [
-        quota(Quota::per_day(LIMIT)),
-        quota(Quota::per_day(LIMIT).fixed_window()),
-    ] {
+            let layer = RateLimitLayer::new(limiter.build().unwrap(), PeerIp);
+            let probe = layer.layer(Probe::default());
+            for _ in 0..earlier {
+                let other = SocketAddr::from(([192, 0, 2, 9], 80));
+                testkit::send(&probe, Request::get("/").extension(other));
+                stage.scene().met.clear();
+            }
+            world(&layer, stage)
+        };
         check(
-            quota_of,
+            made,
             "4: readiness; 3: unpolled, service, body, body#2, body#3, end",
             "4: readiness, clock; 3: service called, unpolled, service, body, body#2, body#3",
         )
@@ -679,18 +683,20 @@ async fn a_layer_of_rules() {
     .await;
 }
 
-fn holding(stage: &Stage, rule: &str, clock: impl Clock) -> World {
-    let layer = ruled(stage, rule, clock).holding();
+fn held_by<R>(layer: &HoldingRulesLayer<R>, stage: &Stage) -> World
+where
+    R: Reject<Boxed<Infallible>>,
+{
     let handle = layer.handle();
     let in_flight = move || handle.in_flight().iter().map(|(_, count)| count).sum();
-    world(&layer, stage).holding(in_flight)
+    world(layer, stage).holding(in_flight)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_layer_of_rules_that_holds_permits() {
     let made = |stage: &Stage| {
         let rule = "{name: a, key: {custom: own}, quota: 4/day, in_flight: 1}";
-        holding(stage, rule, ManualClock::new())
+        held_by(&ruled(stage, rule, ManualClock::new()).holding(), stage)
     };
     check(
         made,
@@ -699,6 +705,56 @@ async fn a_layer_of_rules_that_holds_permits() {
             body#3",
     )
     .await;
+}
+
+/// Requests that permits, rules and a quota behind a permit deny.
+#[tokio::test(start_paused = true)]
+async fn a_rejection_of_each_layer() {
+    let uses_up = |world: World, stage: &Stage| {
+        for _ in 0..LIMIT {
+            let mut request = Box::pin(exchange(world.0.clone(), stage.clone(), "/"));
+            while poll_once(&mut request).is_pending() {}
+        }
+        *stage.scene() = Scene::default();
+        world
+    };
+    let permits = |stage: &Stage| {
+        let layer = ConcurrencyLayer::new(Concurrency::max(1), Global).observer(stage.observer());
+        let counts = layer.clone();
+        let world = world(&layer.rejection_fn(stage.rejection()), stage);
+        let mut held = Box::pin(exchange(world.0.clone(), stage.clone(), "/"));
+        while poll_once(&mut held).is_pending() && !stage.scene().at.contains(&"body".to_owned()) {}
+        *stage.scene() = Scene::default();
+        world.holding(move || {
+            let _held = &held;
+            counts.in_flight(&Key::global()) - 1
+        })
+    };
+    check(
+        permits,
+        "0: readiness; D0: unpolled, end",
+        "0: readiness, Decided; D0: rejection, unpolled",
+    )
+    .await;
+    let rule = "{name: a, key: {custom: own}, quota: 4/day, in_flight: 2}";
+    let rules = |stage: &Stage| {
+        let layer = ruled(
+            stage,
+            &rule.replace(", in_flight: 2", ""),
+            ManualClock::new(),
+        );
+        uses_up(world(&layer.rejection_fn(stage.rejection()), stage), stage)
+    };
+    let holding = |stage: &Stage| {
+        let layer = ruled(stage, rule, ManualClock::new())
+            .rejection_fn(stage.rejection())
+            .holding();
+        uses_up(held_by(&layer, stage), stage)
+    };
+    let dropped = "0: readiness; D0: unpolled, end";
+    let panicked = "0: readiness, key, Decided; D0: rejection, unpolled";
+    check(rules, dropped, panicked).await;
+    check(holding, dropped, panicked).await;
 }
 
 /// Lets all run that does not wait for time.
@@ -807,7 +863,7 @@ async fn queues_of_each_layer_go_on() {
         let rule = WAITS.replace(", in_flight: 9", "");
         world(&ruled(stage, &rule, TokioClock::new()), stage)
     };
-    let holds: Made = |stage| holding(stage, WAITS, TokioClock::new());
+    let holds: Made = |stage| held_by(&ruled(stage, WAITS, TokioClock::new()).holding(), stage);
     for made in [one, several, spends, rules, holds] {
         let heads = "1000 2000: layer; 2000 3000: service, body, end";
         queues(made, heads, "1000 2000: layer; 1000 3000: service, body").await;

@@ -26,6 +26,7 @@ const DEADLINE: Duration = Duration::from_millis(40);
 enum Mood {
     Works,
     Hangs,
+    Panics,
     Fails(StoreErrorKind),
 }
 
@@ -69,6 +70,7 @@ impl Store for Moody {
         match mood {
             Mood::Works => self.values.transact(key, call).await,
             Mood::Hangs => pending().await,
+            Mood::Panics => panic!("as configured"),
             Mood::Fails(kind) => Err(StoreError::new(kind, "as configured")),
         }
     }
@@ -170,6 +172,32 @@ async fn store_that_works_again_is_used() {
         settle().await;
         assert_eq!(limiter.health(), StoreHealth::Up, "{mood:?}");
         assert!(!request(&limiter, 0).await.0.is_degraded(), "{mood:?}");
+    }
+}
+
+/// The request whose call panics does so, too, and the fallback decides those that wait for the same calls.
+#[tokio::test(start_paused = true)]
+async fn store_that_panics_is_used_again_at_once() {
+    for (mood, waiting) in [
+        (Mood::Works, None),
+        (Mood::Hangs, Some(Degradation::Failed)),
+    ] {
+        let store = Moody::new(mood);
+        let limiter = limiter(&store);
+        let begin = |key| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { request(&limiter, key).await.0.degraded_by() })
+        };
+        let before = begin(1);
+        settle().await;
+        store.becomes(Mood::Panics);
+        for key in 2..9 {
+            let answer = begin(key).await;
+            assert!(answer.is_err() || answer.unwrap() == Some(Degradation::Failed));
+        }
+        store.becomes(Mood::Works);
+        assert!(!request(&limiter, 9).await.0.is_degraded());
+        assert_eq!(before.await.unwrap(), waiting);
     }
 }
 
