@@ -270,7 +270,7 @@ impl<P> Ledger<P> {
         // The reply has to come before the end, and a deadline may be longer than the lease.
         let near = (2 * self.deadline).clamp(2 * self.tick(), length / 2);
         let since = now.since(lease.made_at);
-        let ends = lease.ends_within(near, now) && since >= near / 2;
+        let ends = lease.end.since(now) < near && since >= near / 2;
         lease.has_surplus(demand) || (lease.holds() && (ends || lease.is_closing))
     }
 }

@@ -167,7 +167,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             batcher: Batcher::new(calls),
             name: parts.name,
             denials,
-            maintenance: maintenance::task_of(ledger.as_deref()),
+            maintenance: Solo::every(ledger.as_deref().map_or(Duration::MAX, Ledger::tick)),
             ledger,
             fallback: parts.fallback,
             is_replaced: AtomicBool::new(false),
@@ -303,7 +303,10 @@ impl<S: StoreBackend> SharedLimiter<S> {
             check.map_err(|error| LimiterError::unsupported(error.to_string()))?;
         }
         if charge.op.receipt().is_some_and(Receipt::is_degraded)
-            && let Some(decision) = self.0.refund_degraded(&charge, &current.policies(chosen))
+            && let policies = current.policies(chosen)
+            // The store has not counted the charge, whatever the reason was.
+            && let reason = Degradation::GivenUp
+            && let Some(decision) = self.0.fallback.decide(&charge, &policies, reason)
         {
             return decision.map(|decision| Pending::Ready(Ok(decision)));
         }
@@ -422,17 +425,6 @@ impl<C: Client> Inner<C> {
         };
         let until = now + self.client.deadline();
         self.batcher.submit(subject, op, until)
-    }
-
-    /// Refunds a charge that the fallback made.
-    fn refund_degraded(
-        &self,
-        charge: &Charge<'_>,
-        policies: &[Policy],
-    ) -> Option<Result<Decision, LimiterError>> {
-        // The store has not counted the charge, whatever the reason was.
-        let reason = Degradation::GivenUp;
-        self.fallback.decide(charge, policies, reason)
     }
 
     /// The cached denial. An operation that returns units drops it.

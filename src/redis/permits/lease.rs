@@ -68,12 +68,12 @@ impl Leases {
     /// Returns the error with which a call about this key would fail at once, if any.
     pub(crate) fn refusal(&self, key: &Key) -> Option<StoreError> {
         let subject = key_name::of_subject(&self.0.keyspace, key);
-        self.0.renewer.store().refusal(subject.as_bytes())
+        self.0.renewer.store.refusal(subject.as_bytes())
     }
 
     /// Records that a decision was made without the server, because of this error.
     pub(crate) fn record_degraded(&self, error: &StoreError) {
-        self.0.renewer.store().record_degraded(error);
+        self.0.renewer.store.record_degraded(error);
     }
 
     pub(crate) fn lease(&self, key: &Key) -> Lease {

@@ -122,7 +122,8 @@ impl Registry {
             .iter()
             .map(|dropped| (Arc::clone(&dropped.subject), dropped.name));
         self.releasing.extend(names);
-        batches(dropped.into_iter().map(Step::release))
+        let steps = dropped.into_iter();
+        batches(steps.map(|dropped| (Arc::clone(&dropped.subject), Step::Release(dropped))))
     }
 
     /// Takes the releases of one subject, for a call that acquires another lease of it. So a
@@ -201,12 +202,6 @@ impl Registry {
                 }
             }
         }
-    }
-}
-
-impl Step {
-    fn release(dropped: Dropped) -> (Arc<str>, Self) {
-        (Arc::clone(&dropped.subject), Self::Release(dropped))
     }
 }
 

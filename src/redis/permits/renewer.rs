@@ -47,7 +47,7 @@ pub(crate) enum Acquired {
 }
 
 pub(super) struct Renewer {
-    store: RedisStore,
+    pub(super) store: RedisStore,
     limit: u64,
     lease: Duration,
     registry: Mutex<Registry>,
@@ -67,10 +67,6 @@ impl Renewer {
             dropped: Notify::new(),
             task: Solo::every(pause(lease)),
         }
-    }
-
-    pub(super) const fn store(&self) -> &RedisStore {
-        &self.store
     }
 
     /// Locks the registry. Each change is one step, so the registry is valid even after a panic.

@@ -201,7 +201,8 @@ impl Cluster {
         let Some(this) = self.this.upgrade() else {
             return;
         };
-        if !unpoisoned(self.fetches.lock()).is_due(Instant::now()) {
+        let last_at = unpoisoned(self.fetches.lock()).last_at;
+        if last_at.is_some_and(|at| at.elapsed() < BETWEEN_FETCHES) {
             return;
         }
         let number = self.begin_fetch();
@@ -349,13 +350,6 @@ impl ClusterEntry for Cluster {
             self.apply(number, &ranges);
             Ok(wire)
         })
-    }
-}
-
-impl Fetches {
-    fn is_due(&self, now: Instant) -> bool {
-        let rested = |at: Instant| now.saturating_duration_since(at) >= BETWEEN_FETCHES;
-        self.last_at.is_none_or(rested)
     }
 }
 

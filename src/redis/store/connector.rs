@@ -247,16 +247,8 @@ fn tcp_settings() -> TcpSettings {
     let settings = TcpSettings::default()
         .set_nodelay(true)
         .set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
-    with_user_timeout(settings)
-}
-
-#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-fn with_user_timeout(settings: TcpSettings) -> TcpSettings {
-    settings.set_user_timeout(USER_TIMEOUT)
-}
-
-#[cfg(not(any(target_os = "android", target_os = "fuchsia", target_os = "linux")))]
-fn with_user_timeout(settings: TcpSettings) -> TcpSettings {
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    let settings = settings.set_user_timeout(USER_TIMEOUT);
     settings
 }
 

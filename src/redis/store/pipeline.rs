@@ -364,7 +364,7 @@ async fn send_command(
             if progress.send().is_err() {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
-            if live.loads.are_needless() {
+            if live.loads.are_needless {
                 return send(&script.with_text(command)).await;
             }
             send(command).await

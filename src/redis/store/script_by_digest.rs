@@ -101,7 +101,7 @@ pub(super) struct Loads {
     watch: Arc<StoreWatch>,
     /// Whether a proxy would load a script into one of its servers only. Then nothing is loaded:
     /// a server that does not know a script gets its text with the call.
-    are_needless: bool,
+    pub(super) are_needless: bool,
 }
 
 #[derive(Default)]
@@ -119,10 +119,6 @@ impl Loads {
             watch,
             are_needless,
         })
-    }
-
-    pub(super) const fn are_needless(&self) -> bool {
-        self.are_needless
     }
 
     /// How many loads have ended.

@@ -153,19 +153,15 @@ impl<P> BatchCall<P> {
 
 fn deliver(waiters: Waiters, answer: SubjectAnswer) {
     let mut waiters = waiters.into_iter();
-    let error = match answer {
+    match answer {
         Ok(AnsweredOps { rows, .. }) => {
             for Row { count, decision } in rows {
                 let each = waiters.by_ref().take(count);
                 each.zip(iter::repeat_n(decision, count))
                     .for_each(|(waiter, decision)| waiter.reply(Ok(decision)));
             }
-            return;
         }
-        Err(error) => error,
-    };
-    for waiter in waiters {
-        waiter.reply(Err(error.clone()));
+        Err(error) => waiters.for_each(|waiter| waiter.reply(Err(error.clone()))),
     }
 }
 

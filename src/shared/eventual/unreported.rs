@@ -321,7 +321,9 @@ impl<P> Unreported<P> {
         let view = self.view.as_ref();
         match last.filter(|_| view.is_none_or(|view| view.seq < message.seq)) {
             // The store has done the calls in another order, or its clock has stepped back.
-            Some(known) if view.is_some_and(|view| view.is_after(&known)) => self.view = None,
+            Some(known) if view.is_some_and(|view| view.known.time(0) > known.time(0)) => {
+                self.view = None
+            }
             Some(known) => {
                 self.view = Some(StoreView {
                     known,
@@ -351,10 +353,6 @@ impl<P> Unreported<P> {
 }
 
 impl StoreView {
-    fn is_after(&self, other: &Known) -> bool {
-        self.known.time(0) > other.time(0)
-    }
-
     fn since(&self, now: NodeTime) -> u64 {
         let since = now.nanos_since(self.received_at);
         since - since / 1_024

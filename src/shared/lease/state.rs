@@ -37,7 +37,7 @@ pub(in crate::shared) struct LeaseState<P> {
     /// Units spent since the last message was made.
     pub(super) spent: u32,
     /// The node spends nothing from then on: the store's row ends no earlier.
-    end: NodeTime,
+    pub(super) end: NodeTime,
     /// Whether the node returns the units and requests no more.
     pub(in crate::shared) is_closing: bool,
     /// Whether an operation has cost more than is left.
@@ -220,10 +220,6 @@ impl<P> LeaseState<P> {
     /// Whether the lease has units to spend or to report.
     pub(in crate::shared) const fn holds(&self) -> bool {
         self.left > 0 || self.spent > 0 || self.unanswered.is_some()
-    }
-
-    pub(super) fn ends_within(&self, time: Duration, now: NodeTime) -> bool {
-        self.end.since(now) < time
     }
 
     /// The next message, to be sent now, or the last one again if it has no reply. It reports spent

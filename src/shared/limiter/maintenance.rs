@@ -10,17 +10,11 @@ use crate::{
     key::Key,
     shared::{
         hashed_key_names::{KeyPlace, MeasuredSubject},
-        ledger::Ledger,
         store_backend::Client,
     },
-    single_background_task::{Run, Solo},
+    single_background_task::Run,
     store::key_name,
 };
-
-/// The slot of the maintenance task.
-pub(super) fn task_of(ledger: Option<&Ledger<CurrentPlan>>) -> Solo {
-    Solo::every(ledger.map_or(Duration::MAX, Ledger::tick))
-}
 
 impl<C: Client> Inner<C> {
     /// The name of a key in the store, and its quotas.

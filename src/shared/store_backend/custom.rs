@@ -21,7 +21,7 @@ use crate::{
     limiter::tier_set::{Chosen, LimitTerms, TierSet},
     quota::Quota,
     shared::{
-        batching::{CallWindow, SubjectAnswer, SubjectOps},
+        batching::{CallWindow, SubjectAnswer},
         hashed_key_names::SubjectName,
         user_store::Store,
         wire::{Reply, StoreCall, plan::Plan, reply},
@@ -126,7 +126,11 @@ impl<S: Store> Client for CustomClient<S> {
         let mut answers = Vec::with_capacity(call.subjects.len());
         // A single one, see `most_subjects`.
         for (at, ops) in call.subjects.iter().enumerate() {
-            answers.push(self.0.decide(&call, ops, call.of(at, ops)).await);
+            let own = call.of(at, ops);
+            let reply = self.0.call(&ops.subject, &own).await;
+            let expected = (ops.ops(), own.message().is_some());
+            let answer = |reply: Reply| reply::of_store(&reply, &call.tier.reply, expected);
+            answers.push(reply.and_then(answer));
         }
         answers
     }
@@ -145,20 +149,6 @@ impl<S: Store> GuardedStore<S> {
             calls: AtomicU64::new(0),
             trial: Plan::new(&limits.expect("a quota that makes sense")),
         }
-    }
-
-    async fn decide(
-        self: &Arc<Self>,
-        call: &DecideCall<'_>,
-        ops: &SubjectOps,
-        own: StoreCall<'_>,
-    ) -> SubjectAnswer {
-        let reply = self.call(&ops.subject, &own).await?;
-        reply::of_store(
-            &reply,
-            &call.tier.reply,
-            (ops.ops(), own.message().is_some()),
-        )
     }
 
     /// Runs the call within the deadline, and reports the outcome to the breaker.
