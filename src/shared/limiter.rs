@@ -283,7 +283,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             .unwrap_or_else(|error| Pending::Ready(Err(error)))
     }
 
-    /// [`apply_within`](Self::apply_within) for all but the usual request with a lease, which does not pay for the registers.
+    /// [`call_within`](Self::call_within) for all but the usual request with a lease, which does not pay for the registers.
     #[inline(never)]
     fn submit(
         &self,
