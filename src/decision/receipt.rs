@@ -114,7 +114,7 @@ impl Receipt {
         }
     }
 
-    /// The share of the limit with this identity in a joint receipt; `None` if it has none.
+    /// The part of the limit with this identity in a receipt of several limits; `None` if it has none.
     pub(crate) fn of_limit(&self, limit: u64) -> Option<&Self> {
         let mut each = self.of_each()?.iter();
         let own = each.find(|of| limit != 0 && of.limit == limit)?;

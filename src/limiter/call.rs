@@ -39,10 +39,10 @@ pub struct Call<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Numbers {
-    /// Those of a denial. Of a call that is allowed only the outcome is read: its decision may have no quotas, no receipt
+    /// The numbers of a denial. Of a call that is allowed only the outcome is read: its decision may have no quotas, no receipt
     /// that a refund can use, and one part for all limits.
     OfDenials,
-    /// Those of each decision.
+    /// The numbers of each decision.
     All,
 }
 
@@ -172,7 +172,7 @@ impl<'a> Call<'a> {
         Ok((charge.key, charge.op))
     }
 
-    /// The only charge, for a limiter of one limit without classes.
+    /// The only charge, whose request is of the class that stands for all: for a limiter of one limit without classes.
     ///
     /// # Errors
     ///

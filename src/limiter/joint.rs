@@ -111,7 +111,7 @@ impl<L: Member> JointLimiter<L> {
     }
 
     /// The limits, in their order: handles to peek, refund, block or reset a key of one limit, or to
-    /// change its quota. Each takes its own share of a receipt of several. A receipt of one limit is for that
+    /// change its quota. Each takes its own part of a receipt of several. A receipt of one limit is for that
     /// limit only.
     pub fn limiters(&self) -> &[L] {
         &self.0.limiters

@@ -35,7 +35,8 @@
 //! ```
 //!
 //! Every limiter of this crate has these methods, with equal names and arguments, except a
-//! `GovernorLimiter`, which has only [`acquire`](Limiter::acquire). Limiters that may wait, such as a
+//! `GovernorLimiter`, which has only [`acquire`](Limiter::acquire), and a [`JointLimiter`] of several limits, which is
+//! [called](Limiter::call) with a charge for each. Limiters that may wait, such as a
 //! `RedisLimiter` or an [`AnyLimiter`], need `.await?` after the call.
 
 pub(crate) mod any;

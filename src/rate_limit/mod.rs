@@ -8,7 +8,8 @@
 //! 2. The [`KeyExtractor`](crate::KeyExtractor) finds its key;
 //!    [`on_missing_key`](crate::RateLimitLayer::on_missing_key) treats requests without one.
 //! 3. [`tier`](crate::RateLimitLayer::tier) or [`quota`](crate::RateLimitLayer::quota) selects its quotas,
-//!    and [`cost`](crate::RateLimitLayer::cost) its cost. The default is one unit of the default quotas.
+//!    [`priority`](crate::RateLimitLayer::priority) its class, and [`cost`](crate::RateLimitLayer::cost) its cost. The
+//!    default is one unit of the default quotas, for a critical request.
 //! 4. The [`Limiter`](crate::Limiter) decides. When it answers at once, as the local one does, the
 //!    inner service is called at once, with no allocation and nothing awaited.
 //! 5. Delayed by a leaky bucket: the request waits for its turn. Denied: it passes nevertheless if the

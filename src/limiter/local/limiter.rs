@@ -217,7 +217,7 @@ impl LocalLimiter {
     /// the units that have returned since; without a receipt, units of the newest charge.
     ///
     /// A receipt of several limits that were [charged together](crate::limiter::JointLimiter) counts
-    /// with this limit's share. Without a share, nothing is refunded; through the trait [`Limiter`] that
+    /// with this limit's part. Without one, nothing is refunded; through the trait [`Limiter`] that
     /// is an error.
     pub fn refund(&self, key: &Key, cost: u64, receipt: Option<Receipt>) -> Decision {
         let op = Op::Refund(cost, receipt);
@@ -658,8 +658,8 @@ impl LocalLimiter {
         }
     }
 
-    /// The identity of this limiter's share in a joint receipt; 0 for a limiter outside a store, which
-    /// has no share.
+    /// The identity of this limiter's part in a receipt of several limits; 0 for a limiter outside a store, which
+    /// has none.
     fn limit_identity(&self) -> u64 {
         self.stored()
             .map_or(0, |locked| locked.table().identity_of(&locked.limit))

@@ -1,6 +1,6 @@
 //! Limiters in this process: the lock-free table of instants, and the table of states under locks.
 //!
-//! In come a tier, a key and an operation; out comes a decision, at once. `limiter.rs` hashes the key (`hash.rs`), reads
+//! In comes a charge: a key, a tier, a class and an operation. Out comes a decision, at once. `limiter.rs` hashes the key (`hash.rs`), reads
 //! the clock, and goes to one of two tables, chosen when the limiter is built:
 //!
 //! - A lone token bucket or leaky bucket is one instant for each key: `lock_free_bucket_table.rs` computes the next

@@ -59,7 +59,7 @@ use crate::{
 ///
 /// A decision takes the lock of a part of the table with about 2,000 counts; a lone bucket with a table
 /// of its own takes none, and its count takes 30 bytes instead of 98. All other quotas take a lock in any
-/// case. Three limits together need three allocations a decision.
+/// case. Three limits together need two allocations a decision.
 ///
 /// Each limit has an equal share of the room: `max_keys` divided by the number of limits. Limiters of
 /// one [name](crate::limiter::LocalLimiterBuilder::name) are one limit; dropped limiters do not count. A
