@@ -22,6 +22,16 @@ impl<T: Default, const N: usize> SmallList<T, N> {
         }
     }
 
+    /// A list of `len` default values.
+    #[inline]
+    pub(crate) fn defaults(len: usize) -> Self {
+        if len > N {
+            return Self::Long((0..len).map(|_| T::default()).collect());
+        }
+        let values = std::array::from_fn(|_| T::default());
+        Self::Short { values, len }
+    }
+
     #[inline]
     pub(crate) fn with_room(number: usize) -> Self {
         if number > N {

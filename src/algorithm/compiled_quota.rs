@@ -165,6 +165,7 @@ impl CompiledQuota {
     }
 
     /// The usage that is lost with the state, by the clock that does not step.
+    #[inline]
     pub(crate) fn eviction_weight(&self, state: &State, time: ClockReading) -> EvictionWeight {
         let now = time.as_nanos();
         if self.token().is_some() {
@@ -250,6 +251,39 @@ impl CompiledQuota {
         match (self.token(), state) {
             (Some(bucket), State::Instant(tat)) => bucket.clamp(tat, now),
             (_, state) => self.clamp_of_any(state, now),
+        }
+    }
+
+    /// The verdict on a cost, after a clamp.
+    #[inline(always)]
+    pub(crate) fn judge(&self, state: &mut State, time: ClockReading, cost: u64) -> Verdict {
+        match (self.token(), &mut *state) {
+            (Some(bucket), State::Instant(tat)) => {
+                bucket.clamp(tat, time.as_nanos());
+                bucket.verdict(*tat, time.as_nanos(), cost)
+            }
+            _ => self.judge_any(state, time, cost),
+        }
+    }
+
+    #[inline(never)]
+    fn judge_any(&self, state: &mut State, time: ClockReading, cost: u64) -> Verdict {
+        let now = self.instant(time);
+        self.clamp_of_any(state, now);
+        self.verdict_of_any(state, now, cost)
+    }
+
+    /// Takes a cost that fits.
+    #[inline(always)]
+    pub(crate) fn take(&self, state: &mut State, time: ClockReading, cost: u64) {
+        if cost == 0 {
+            return;
+        }
+        match (self.token(), state) {
+            (Some(bucket), State::Instant(tat)) => {
+                bucket.charge_late(tat, time.as_nanos(), time.late, cost);
+            }
+            (_, state) => self.charge_of_any(state, self.instant(time), time.late, cost),
         }
     }
 

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, time::Duration};
 use super::{CompiledQuota, Held, Refund, RefundOf, State, Verdict, View};
 use crate::{
     clock::ClockReading,
-    decision::{Op, Outcome, Receipt},
+    decision::{OpRef, Outcome, Receipt},
     quota::{MAX_COUNT, Priority},
 };
 
@@ -67,25 +67,25 @@ impl<S: States> Tally<'_, S> {
     /// Several quotas are charged together or not at all: if one denies, none is charged. Blocks are the
     /// caller's.
     #[inline]
-    pub(crate) fn decide(&mut self, op: &Op, verdicts: &mut [Verdict]) -> Answer {
+    pub(crate) fn decide(&mut self, op: OpRef<'_>, verdicts: &mut [Verdict]) -> Answer {
         self.clamp();
         match op {
-            Op::Acquire(cost) | Op::Reserve(cost) => self.take(*cost, verdicts),
-            Op::AcquireUpTo(most) => {
+            OpRef::Acquire(cost) | OpRef::Reserve(cost) => self.take(cost, verdicts),
+            OpRef::AcquireUpTo(most) => {
                 let available = self.available_clamped();
-                self.take((*most).min(available.max(1)), verdicts)
+                self.take(most.min(available.max(1)), verdicts)
             }
-            Op::Peek(cost) | Op::Deny(cost) => self.judge_clamped(*cost, verdicts),
-            Op::Hit(cost) => self.hit(*cost, verdicts),
-            Op::Spend(cost) => self.charge_used(*cost, verdicts),
-            Op::Count(cost) => self.count((*cost).min(MAX_COUNT), verdicts),
-            Op::Refund(cost, receipt) => {
-                self.refund(*cost, receipt.as_ref());
+            OpRef::Peek(cost) | OpRef::Deny(cost) => self.judge_clamped(cost, verdicts),
+            OpRef::Hit(cost) => self.hit(cost, verdicts),
+            OpRef::Spend(cost) => self.charge_used(cost, verdicts),
+            OpRef::Count(cost) => self.count((cost).min(MAX_COUNT), verdicts),
+            OpRef::Refund(cost, receipt) => {
+                self.refund(cost, receipt);
                 self.judge_clamped(0, verdicts)
             }
-            Op::Settle(cost, receipt) => self.settle(*cost, receipt, verdicts),
-            Op::Block(_) => self.judge_clamped(0, verdicts),
-            Op::Reset => {
+            OpRef::Settle(cost, receipt) => self.settle(cost, receipt, verdicts),
+            OpRef::Block(_) => self.judge_clamped(0, verdicts),
+            OpRef::Reset => {
                 self.each(|_, state, _, _| *state = State::FRESH);
                 self.judge_clamped(0, verdicts)
             }

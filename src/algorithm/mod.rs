@@ -63,6 +63,7 @@ impl Verdict {
     }
 
     /// Joins two verdicts: the worse one, or the longer wait.
+    #[inline]
     pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Never, _) | (_, Self::Never) => Self::Never,

@@ -32,10 +32,16 @@ pub(crate) struct JointDecision {
 impl JointDecision {
     /// Room for `count` limits of one quota each.
     pub(crate) fn with_room(count: usize) -> Self {
+        Self::of(Ruling::OF_NONE, Vec::with_capacity(count), count)
+    }
+
+    /// A decision whose ruling and statuses are known, and whose `count` limits [write](Self::write_part) their parts.
+    #[inline(always)]
+    pub(crate) fn of(ruling: Ruling, statuses: Vec<Status>, count: usize) -> Self {
         Self {
             parts: Vec::with_capacity(count),
-            statuses: Vec::with_capacity(count),
-            ruling: Ruling::OF_NONE,
+            statuses,
+            ruling,
         }
     }
 
@@ -49,14 +55,26 @@ impl JointDecision {
         statuses: impl Iterator<Item = Status>,
     ) {
         self.ruling.join(&ruling);
+        self.write_part(limit, ruling, policies, self.statuses.len());
+        statuses.for_each(|status| self.statuses.push(status));
+    }
+
+    /// Writes the part of the limit with this identity, whose first status is at this index.
+    #[inline(always)]
+    pub(crate) fn write_part(
+        &mut self,
+        limit: u64,
+        ruling: Ruling,
+        policies: &Arc<[Policy]>,
+        first: usize,
+    ) {
         self.parts.push(Part {
             limit,
             policies: Arc::clone(policies),
-            first: self.statuses.len(),
+            first,
             ruling,
             error: None,
         });
-        statuses.for_each(|status| self.statuses.push(status));
     }
 
     /// [`write`](Self::write) for a limit that decided before it was known whether others would.
@@ -85,6 +103,13 @@ impl JointDecision {
         self.statuses.extend_from_slice(statuses);
     }
 
+    /// The decision of limits whose rulings are the parts of its own.
+    #[inline(always)]
+    pub(crate) fn ruled(self) -> Decision {
+        let ruling = self.ruling;
+        Decision::of(ruling, self.quotas())
+    }
+
     /// The decision, whose receipt has one of each limit.
     pub(crate) fn finish(self) -> Decision {
         let first = self.parts.first();
@@ -92,6 +117,7 @@ impl JointDecision {
         Decision::of(self.ruling.of_all(&first.ruling), self.quotas())
     }
 
+    #[inline(always)]
     fn quotas(self) -> QuotaStatuses {
         QuotaStatuses::of_limits(self.parts, self.statuses)
     }

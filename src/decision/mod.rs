@@ -3,7 +3,7 @@
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 pub(crate) mod decision;
 mod joint;
-mod op;
+pub(crate) mod op;
 mod parts;
 mod policy;
 mod quota_status;
@@ -15,6 +15,7 @@ mod status;
 pub(crate) use self::{
     decision::Decision,
     joint::{JointDecision, receipts_of_each},
+    op::OpRef,
     policy::Name,
     receipt::{Charge, LimitReceipt, REQUEST_TIER},
     rounding::{UNKNOWN, whole_seconds},

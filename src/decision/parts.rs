@@ -1,6 +1,11 @@
 //! The parts of a decision: the policies and the numbers of its quotas, and what each of several limits decided.
 
-use std::{mem, ops::Range, slice, sync::Arc};
+use std::{
+    mem,
+    ops::Range,
+    slice,
+    sync::{Arc, LazyLock},
+};
 
 use super::{Policy, QuotaStatus, REQUEST_TIER, Receipt, Status, ruling::Ruling};
 use crate::{clock::Timestamp, error::LimiterError};
@@ -15,6 +20,8 @@ pub struct QuotaStatuses(Parts);
 /// One enum, so that the drop of a lone quota compares one byte.
 #[derive(Debug, Clone)]
 enum Parts {
+    /// Nobody reads the numbers.
+    None,
     One(Policy, Status),
     Several(Source, Box<[Status]>),
 }
@@ -67,6 +74,9 @@ impl From<Vec<QuotaStatus<'_>>> for QuotaStatuses {
 }
 
 impl QuotaStatuses {
+    /// Those of a decision whose numbers nobody reads.
+    pub(crate) const NONE: Self = Self(Parts::None);
+
     #[inline]
     pub(crate) fn of_one(policy: &Policy, status: Status) -> Self {
         Self(Parts::One(policy.clone(), status))
@@ -91,13 +101,13 @@ impl QuotaStatuses {
     /// Moves the quotas out from behind a reference.
     #[inline]
     pub(super) fn take(&mut self) -> Self {
-        let nothing = Parts::Several(Source::Limits(Box::default()), Box::default());
-        Self(mem::replace(&mut self.0, nothing))
+        mem::replace(self, Self::NONE)
     }
 
     #[inline]
     pub(super) fn as_slice(&self) -> &[Status] {
         match &self.0 {
+            Parts::None => &[],
             Parts::One(_, status) => slice::from_ref(status),
             Parts::Several(_, statuses) => statuses,
         }
@@ -106,6 +116,7 @@ impl QuotaStatuses {
     #[inline]
     pub(super) fn as_mut_slice(&mut self) -> &mut [Status] {
         match &mut self.0 {
+            Parts::None => &mut [],
             Parts::One(_, status) => slice::from_mut(status),
             Parts::Several(_, statuses) => statuses,
         }
@@ -119,6 +130,7 @@ impl QuotaStatuses {
     ) {
         let at = at.as_nanos();
         match &mut self.0 {
+            Parts::None => {}
             Parts::One(policy, status) => change(policy, at, status),
             Parts::Several(Source::Quotas(policies), statuses) => {
                 let both = policies.iter().zip(statuses);
@@ -138,6 +150,7 @@ impl QuotaStatuses {
     #[cfg(any(feature = "redis", feature = "rules"))]
     pub(super) fn policies(&self) -> Arc<[Policy]> {
         match &self.0 {
+            Parts::None => Arc::default(),
             Parts::One(policy, _) => Arc::new([policy.clone()]),
             Parts::Several(Source::Quotas(policies), _) => Arc::clone(policies),
             Parts::Several(Source::Limits(parts), _) => (parts.iter())
@@ -146,6 +159,7 @@ impl QuotaStatuses {
         }
     }
 
+    #[inline(always)]
     pub(super) fn of_limits(parts: Vec<Part>, statuses: Vec<Status>) -> Self {
         let limits = Source::Limits(parts.into());
         Self(Parts::Several(limits, statuses.into()))
@@ -155,14 +169,14 @@ impl QuotaStatuses {
     pub(super) const fn limits_mut(&mut self) -> Option<(&mut [Part], &mut [Status])> {
         match &mut self.0 {
             Parts::Several(Source::Limits(parts), statuses) => Some((parts, statuses)),
-            Parts::One(..) | Parts::Several(..) => None,
+            _ => None,
         }
     }
 
     pub(super) const fn parts(&self) -> &[Part] {
         match &self.0 {
             Parts::Several(Source::Limits(parts), _) => parts,
-            Parts::One(..) | Parts::Several(..) => &[],
+            _ => &[],
         }
     }
 
@@ -186,7 +200,9 @@ impl QuotaStatuses {
     }
 
     fn policy(&self, place: usize) -> &Policy {
+        static UNKNOWN: LazyLock<Policy> = LazyLock::new(|| Policy::new("default", 0));
         match &self.0 {
+            Parts::None => &UNKNOWN,
             Parts::One(policy, _) => policy,
             Parts::Several(Source::Quotas(policies), _) => &policies[place],
             Parts::Several(Source::Limits(parts), _) => {
@@ -199,7 +215,11 @@ impl QuotaStatuses {
     pub(super) fn quota(&self, place: usize) -> QuotaStatus<'_> {
         QuotaStatus {
             policy: self.policy(place),
-            status: self.as_slice()[place],
+            status: self
+                .as_slice()
+                .get(place)
+                .copied()
+                .unwrap_or(Status::UNKNOWN),
         }
     }
 
@@ -225,7 +245,7 @@ impl QuotaStatuses {
     #[inline]
     pub(super) fn binding_place(&self) -> usize {
         match &self.0 {
-            Parts::One(..) => 0,
+            Parts::None | Parts::One(..) => 0,
             Parts::Several(_, statuses) => {
                 self.binding_place_by(|place| statuses[place].remaining())
             }
@@ -244,6 +264,7 @@ impl QuotaStatuses {
     #[inline]
     pub(super) fn are_of(&self, policies: &[Policy]) -> bool {
         match &self.0 {
+            Parts::None => policies.is_empty(),
             Parts::One(policy, _) => slice::from_ref(policy) == policies,
             Parts::Several(Source::Quotas(own), _) => **own == *policies,
             Parts::Several(Source::Limits(parts), _) => {

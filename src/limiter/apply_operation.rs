@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use super::{
     block::Block,
+    call::OpRef,
     tier_quotas::{TierIndex, TierQuotas},
     tier_set::TierSet,
 };
 use crate::{
     algorithm::{Answer, Held, States, Tally, Verdict, View},
     clock::ClockReading,
-    decision::{Decision, JointDecision, Op, QuotaStatuses, Ruling, Status},
+    decision::{Decision, JointDecision, QuotaStatuses, Ruling, Status},
     quota::Priority,
 };
 
@@ -24,7 +25,7 @@ pub(crate) struct Apply<'a> {
     pub(crate) class: Priority,
     /// The units of each quota that leases hold; empty if there are no leases.
     pub(crate) held: &'a [Option<Held>],
-    pub(crate) op: &'a Op,
+    pub(crate) op: OpRef<'a>,
 }
 
 /// One key: its states, its block, and the verdict of each quota on the operation.
@@ -50,22 +51,22 @@ impl Apply<'_> {
     /// The units that the operation can take at once, if it takes what is available. It peeks one of a blocked key,
     /// because one unit is enough to allow it.
     pub(crate) fn room<S: States>(&self, key: &mut Subject<'_, S>) -> Option<u64> {
-        let Op::AcquireUpTo(most) = self.op else {
+        let OpRef::AcquireUpTo(most) = self.op else {
             return None;
         };
         let available = match self.left(key.block) {
             0 => self.tally(&mut key.states).available().max(1),
             _ => 1,
         };
-        Some((*most).min(available))
+        Some(most.min(available))
     }
 
     /// The units that the operation takes, if it takes some that are there: `room`, if it takes what is available.
     #[inline]
     pub(crate) const fn cost(&self, room: u64) -> Option<u64> {
         match self.op {
-            Op::Acquire(cost) | Op::Reserve(cost) => Some(*cost),
-            Op::AcquireUpTo(_) => Some(room),
+            OpRef::Acquire(cost) | OpRef::Reserve(cost) => Some(cost),
+            OpRef::AcquireUpTo(_) => Some(room),
             _ => None,
         }
     }
@@ -186,22 +187,22 @@ impl Apply<'_> {
     ) -> u64 {
         let now = self.now();
         match self.op {
-            Op::Block(length) => {
-                *key.block = Block::by_hand(now, *length);
+            OpRef::Block(length) => {
+                *key.block = Block::by_hand(now, length);
                 key.block.left(now, None)
             }
-            Op::Reset => {
+            OpRef::Reset => {
                 *key.block = Block::NONE;
                 0
             }
-            Op::Settle(cost, _) => {
-                if self.counts_responses() && self.uses_up(&mut key.states, *cost) && blocked == 0 {
+            OpRef::Settle(cost, _) => {
+                if self.counts_responses() && self.uses_up(&mut key.states, cost) && blocked == 0 {
                     self.start_block(key.block);
                 }
                 0
             }
-            Op::Refund(..) => 0,
-            Op::Acquire(_) | Op::AcquireUpTo(_) | Op::Deny(_)
+            OpRef::Refund(..) => 0,
+            OpRef::Acquire(_) | OpRef::AcquireUpTo(_) | OpRef::Deny(_)
                 if blocked == 0 && matches!(answer.verdict, Verdict::After(_)) && !answer.shed =>
             {
                 self.start_block(key.block);
@@ -220,7 +221,7 @@ impl Apply<'_> {
     /// Whether the operation counts a response, on states of its own.
     #[inline]
     fn counts_responses(&self) -> bool {
-        matches!(self.op, Op::Settle(1.., _)) && self.limits.block_for.is_some()
+        matches!(self.op, OpRef::Settle(1.., _)) && self.limits.block_for.is_some()
     }
 
     /// Counts the cost that a response set. Returns whether the key has no unit left then.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{algorithm::State, decision::Op, quota::MAX_REFILL_NANOS};
+use super::call::OpRef;
+use crate::{algorithm::State, quota::MAX_REFILL_NANOS};
 
 /// The lowest bit of the instant marks a block by hand. Operations come at whole microseconds, which
 /// are even numbers of nanoseconds, so the bit does not change which of them are denied.
@@ -63,10 +64,10 @@ impl Block {
 
 /// The operation on a blocked key instead of one that would take units or start a block: a peek. For
 /// an acquisition of up to some units it peeks one, because one unit is enough to allow it.
-pub(crate) fn instead_of(op: &Op) -> Option<Op> {
+pub(crate) fn instead_of(op: OpRef<'_>) -> Option<OpRef<'_>> {
     match op {
-        Op::Acquire(cost) | Op::Reserve(cost) | Op::Deny(cost) => Some(Op::Peek(*cost)),
-        Op::AcquireUpTo(most) => Some(Op::Peek((*most).min(1))),
+        OpRef::Acquire(cost) | OpRef::Reserve(cost) | OpRef::Deny(cost) => Some(OpRef::Peek(cost)),
+        OpRef::AcquireUpTo(most) => Some(OpRef::Peek(most.min(1))),
         _ => None,
     }
 }

@@ -3,12 +3,8 @@
 use std::time::Duration;
 
 use super::tier::Tier;
-use crate::{
-    decision::{Op, Receipt},
-    error::LimiterError,
-    key::value::Key,
-    quota::Priority,
-};
+pub use crate::decision::op::OpRef;
+use crate::{decision::Op, error::LimiterError, key::value::Key, quota::Priority};
 
 /// The argument of a limiter: a charge for each limit that a request meets, all or nothing.
 ///
@@ -39,8 +35,8 @@ pub struct Call<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Numbers {
-    /// The numbers of a denial. Of a call that is allowed only the outcome is read: its decision may have no quotas, no receipt
-    /// that a refund can use, and one part for all limits.
+    /// The numbers of a denial, and of a request that waits. Of one that passes at once only that is read: its decision may have
+    /// no quotas, no receipt that a refund can use, and one part for all limits.
     OfDenials,
     /// The numbers of each decision.
     All,
@@ -90,36 +86,6 @@ impl OwnedCharge {
             op: self.op.as_ref(),
         }
     }
-}
-
-/// An [`Op`] that borrows its receipt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OpRef<'a> {
-    /// [`Op::Acquire`].
-    Acquire(u64),
-    /// [`Op::Reserve`].
-    Reserve(u64),
-    /// [`Op::Deny`].
-    Deny(u64),
-    /// [`Op::AcquireUpTo`].
-    AcquireUpTo(u64),
-    /// [`Op::Peek`].
-    Peek(u64),
-    /// [`Op::Hit`].
-    Hit(u64),
-    /// [`Op::Spend`].
-    Spend(u64),
-    /// [`Op::Count`].
-    Count(u64),
-    /// [`Op::Settle`].
-    Settle(u64, &'a Receipt),
-    /// [`Op::Refund`].
-    Refund(u64, Option<&'a Receipt>),
-    /// [`Op::Block`].
-    Block(Duration),
-    /// [`Op::Reset`].
-    Reset,
 }
 
 impl<'a> Call<'a> {
@@ -252,107 +218,6 @@ impl<'a> Charge<'a> {
             tier: self.tier.clone(),
             class: self.class,
             op: self.op.to_owned(),
-        }
-    }
-}
-
-impl<'a> OpRef<'a> {
-    /// The operation with a receipt of its own.
-    pub fn to_owned(self) -> Op {
-        match self {
-            Self::Acquire(cost) => Op::Acquire(cost),
-            Self::Reserve(cost) => Op::Reserve(cost),
-            Self::Deny(cost) => Op::Deny(cost),
-            Self::AcquireUpTo(most) => Op::AcquireUpTo(most),
-            Self::Peek(cost) => Op::Peek(cost),
-            Self::Hit(cost) => Op::Hit(cost),
-            Self::Spend(units) => Op::Spend(units),
-            Self::Count(units) => Op::Count(units),
-            Self::Settle(cost, receipt) => Op::Settle(cost, receipt.clone()),
-            Self::Refund(cost, receipt) => Op::Refund(cost, receipt.cloned()),
-            Self::Block(length) => Op::Block(length),
-            Self::Reset => Op::Reset,
-        }
-    }
-
-    /// The units of the operation; 0 for one without.
-    #[inline]
-    pub(crate) const fn units(self) -> u64 {
-        match self {
-            Self::Acquire(units)
-            | Self::Reserve(units)
-            | Self::Deny(units)
-            | Self::AcquireUpTo(units)
-            | Self::Peek(units)
-            | Self::Hit(units)
-            | Self::Spend(units)
-            | Self::Count(units)
-            | Self::Settle(units, _)
-            | Self::Refund(units, _) => units,
-            Self::Block(_) | Self::Reset => 0,
-        }
-    }
-
-    pub(crate) const fn receipt(self) -> Option<&'a Receipt> {
-        match self {
-            Self::Refund(_, receipt) => receipt,
-            Self::Settle(_, receipt) => Some(receipt),
-            _ => None,
-        }
-    }
-
-    /// The operation with another receipt in place of its own.
-    pub(crate) const fn with_receipt(self, receipt: &'a Receipt) -> Self {
-        match self {
-            Self::Settle(cost, _) => Self::Settle(cost, receipt),
-            Self::Refund(cost, _) => Self::Refund(cost, Some(receipt)),
-            other => other,
-        }
-    }
-
-    /// The operation with the part that the limit with this identity has in a receipt of several limits. An operation
-    /// without such a receipt needs no change.
-    ///
-    /// # Errors
-    ///
-    /// If the receipt has no part of this limit.
-    #[inline]
-    pub(crate) fn of_limit(self, limit: u64) -> Result<Self, LimiterError> {
-        match self.receipt() {
-            Some(receipt) if receipt.of_each().is_some() => self.by_part(receipt, limit),
-            _ => Ok(self),
-        }
-    }
-
-    #[cold]
-    fn by_part(self, receipt: &'a Receipt, limit: u64) -> Result<Self, LimiterError> {
-        let own = receipt.of_limit(limit).ok_or_else(|| {
-            LimiterError::unsupported(
-                "the receipt is of several limits that were charged together, and this limit is not \
-                 among them: refund it by their JointLimiter with their keys, or by one of its limiters()",
-            )
-        })?;
-        Ok(self.with_receipt(own))
-    }
-}
-
-impl Op {
-    /// The operation as a [charge](Charge) has it.
-    #[inline]
-    pub const fn as_ref(&self) -> OpRef<'_> {
-        match self {
-            Self::Acquire(cost) => OpRef::Acquire(*cost),
-            Self::Reserve(cost) => OpRef::Reserve(*cost),
-            Self::Deny(cost) => OpRef::Deny(*cost),
-            Self::AcquireUpTo(most) => OpRef::AcquireUpTo(*most),
-            Self::Peek(cost) => OpRef::Peek(*cost),
-            Self::Hit(cost) => OpRef::Hit(*cost),
-            Self::Spend(units) => OpRef::Spend(*units),
-            Self::Count(units) => OpRef::Count(*units),
-            Self::Settle(cost, receipt) => OpRef::Settle(*cost, receipt),
-            Self::Refund(cost, receipt) => OpRef::Refund(*cost, receipt.as_ref()),
-            Self::Block(length) => OpRef::Block(*length),
-            Self::Reset => OpRef::Reset,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 pub(crate) use super::tier_quotas::TierIndex;
 use super::{
+    call::OpRef,
     limiter::Facts,
     on_change::{OnChange, counter_mark},
     per_request_quota::{LoggedQuotas, OwnQuota, several_quotas},
@@ -230,6 +231,7 @@ impl TierSet {
     }
 
     /// The weight of the state with this index.
+    #[inline]
     pub(crate) fn eviction_weight(
         &self,
         place: usize,
@@ -237,15 +239,14 @@ impl TierSet {
         time: ClockReading,
     ) -> EvictionWeight {
         // The states of responses follow those of requests.
-        let counter = if place < self.width() {
-            &self.counters[place]
-        } else {
-            &self.counters[place - self.width()]
-        };
-        let counter = counter.as_ref();
-        counter.map_or_else(EvictionWeight::default, |counter| {
-            counter.meter.eviction_weight(state, time)
-        })
+        let mut places = place;
+        if places >= self.width() {
+            places -= self.width();
+        }
+        match &self.counters[places] {
+            Some(counter) => counter.meter.eviction_weight(state, time),
+            None => EvictionWeight::default(),
+        }
     }
 
     /// The place and kind of each state's counter; `None` for free counters.
@@ -387,19 +388,24 @@ impl TierSet {
         &self,
         tier: &Tier,
         class: Priority,
-        op: &Op,
+        op: OpRef<'_>,
     ) -> Result<Chosen, LimiterError> {
         match op {
             // The usual case.
-            Op::Acquire(_) if tier.is_default() && class.is_critical() => Ok(Chosen::Tier(0)),
+            OpRef::Acquire(_) if tier.is_default() && class.is_critical() => Ok(Chosen::Tier(0)),
             _ => self.choose_any(tier, class, op),
         }
     }
 
-    fn choose_any(&self, tier: &Tier, class: Priority, op: &Op) -> Result<Chosen, LimiterError> {
+    fn choose_any(
+        &self,
+        tier: &Tier,
+        class: Priority,
+        op: OpRef<'_>,
+    ) -> Result<Chosen, LimiterError> {
         let own = self.own.as_ref();
         // Other operations are supported by all quotas, and skip the call.
-        if matches!(op, Op::Count(_) | Op::Spend(_)) && !self.supports(op) {
+        if matches!(op, OpRef::Count(_) | OpRef::Spend(_)) && !self.supports(op) {
             return Err(unsupported(op));
         }
         check_block(op)?;
@@ -412,11 +418,11 @@ impl TierSet {
     }
 
     /// Whether the quotas of all tiers support operations like `op`.
-    pub(crate) fn supports(&self, op: &Op) -> bool {
+    pub(crate) fn supports(&self, op: OpRef<'_>) -> bool {
         let mut quotas = self.tiers.iter().flat_map(|(_, tier)| &tier.quotas);
         match op {
-            Op::Count(_) => quotas.all(Quota::is_uncapped),
-            Op::Spend(_) => self.block_for.is_none() && quotas.all(Quota::can_spend),
+            OpRef::Count(_) => quotas.all(Quota::is_uncapped),
+            OpRef::Spend(_) => self.block_for.is_none() && quotas.all(Quota::can_spend),
             _ => true,
         }
     }
@@ -425,7 +431,7 @@ impl TierSet {
     pub(crate) fn facts(&self) -> Facts {
         let mut facts = Facts::new();
         for op in [Op::Count(1), Op::Spend(1)] {
-            if !self.supports(&op) {
+            if !self.supports(op.as_ref()) {
                 facts = facts.without(&op);
             }
         }
@@ -642,7 +648,7 @@ impl Chosen {
 
     /// The choice for `op`. If the operation has a receipt, its tier replaces `self`, unless a limiter of
     /// `tiers` tiers does not have it.
-    pub(crate) fn by_receipt(self, op: &Op, tiers: usize, own: Option<&OwnQuota>) -> Self {
+    pub(crate) fn by_receipt(self, op: OpRef<'_>, tiers: usize, own: Option<&OwnQuota>) -> Self {
         let Some(receipt) = op.receipt() else {
             return self;
         };
@@ -656,10 +662,10 @@ impl Chosen {
 }
 
 /// Refuses a block by hand that is longer than one of a denial may be.
-pub(crate) fn check_block(op: &Op) -> Result<(), LimiterError> {
-    let too_long = |length: &Duration| length.as_nanos() > u128::from(MAX_REFILL_NANOS);
+pub(crate) fn check_block(op: OpRef<'_>) -> Result<(), LimiterError> {
+    let too_long = |length: Duration| length.as_nanos() > u128::from(MAX_REFILL_NANOS);
     match op {
-        Op::Block(length) if too_long(length) => Err(LimiterError::unsupported(format!(
+        OpRef::Block(length) if too_long(length) => Err(LimiterError::unsupported(format!(
             "a block of {length:?} is longer than 18 years, the most that is accepted"
         ))),
         _ => Ok(()),
@@ -667,9 +673,9 @@ pub(crate) fn check_block(op: &Op) -> Result<(), LimiterError> {
 }
 
 #[cold]
-pub(crate) fn unsupported(op: &Op) -> LimiterError {
+pub(crate) fn unsupported(op: OpRef<'_>) -> LimiterError {
     LimiterError::unsupported(match op {
-        Op::Spend(_) => {
+        OpRef::Spend(_) => {
             "`spend` charges units that were used already: a leaky bucket has no slots for them, and a \
              limiter with `block_for` denies keys instead"
         }

@@ -57,7 +57,7 @@ impl Member for RedisLimiter {
         };
         // If one member charged and another cannot, the charge of the first could not be undone.
         if let Some(member) = members.iter().find(|member| !member.is_supported()) {
-            return Pending::Ready(Err(unsupported(&member.charge.op)));
+            return Pending::Ready(Err(unsupported(member.charge.op.as_ref())));
         }
         if let Some(denied) = cached_denial(&members) {
             return Pending::Ready(Ok(denied));
@@ -178,7 +178,7 @@ impl RedisMember {
 
     fn is_supported(&self) -> bool {
         let checked = matches!(self.charge.op, Op::Count(_) | Op::Spend(_));
-        !checked || (self.limiter).with_limits(|limits| limits.supports(&self.charge.op))
+        !checked || (self.limiter).with_limits(|limits| limits.supports(self.charge.op.as_ref()))
     }
 
     fn home(&self) -> &Home {

@@ -297,7 +297,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
         }
         let op = charge.op.to_owned();
         // An unknown tier is a mistake of the caller, not a failure of the store.
-        let chosen = current.plan.choose(charge.tier, charge.class, &op)?;
+        let chosen = current.plan.choose(charge.tier, charge.class, charge.op)?;
         if !chosen.class().is_critical() {
             let check = self.check_mode();
             check.map_err(|error| LimiterError::unsupported(error.to_string()))?;
@@ -331,7 +331,10 @@ impl<S: StoreBackend> SharedLimiter<S> {
     pub(super) fn denial(&self, charge: &OwnedCharge) -> Option<Decision> {
         let (inner, op) = (&*self.0, &charge.op);
         let current = Arc::clone(&inner.current.read());
-        let chosen = current.plan.choose(&charge.tier, charge.class, op).ok()?;
+        let chosen = current
+            .plan
+            .choose(&charge.tier, charge.class, op.as_ref())
+            .ok()?;
         let ledger = inner.ledger.as_ref();
         let tag = ledger.map(|ledger| ledger.tag(&charge.key));
         if let Some((ledger, tag)) = ledger.zip(tag)

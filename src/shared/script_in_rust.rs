@@ -127,7 +127,7 @@ impl Stepper<'_> {
             tier: self.tier.index(),
             class: self.tier.class(),
             held: &self.held,
-            op,
+            op: op.as_ref(),
         };
         let room = apply.room(&mut key);
         let cost = apply.cost(room.unwrap_or(0));

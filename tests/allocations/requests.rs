@@ -13,9 +13,9 @@ use http_body_util::Full;
 use testkit::now;
 use tower::{Layer, Service};
 use tower_ratelimit::{
-    Concurrency, ConcurrencyLayer, Header, Headers, Key, KeyErrorKind, KeyExtractor, Limiter,
-    LocalLimiter, LocalStore, MissingKey, PeerIp, Quota, RateLimitLayer,
-    limiter::{Call, Charge, JointLimiter, OpRef},
+    Concurrency, ConcurrencyLayer, Decision, Header, Headers, Key, KeyErrorKind, KeyExtractor,
+    Limiter, LocalLimiter, LocalStore, MissingKey, PeerIp, Quota, RateLimitLayer,
+    limiter::{Call, Charge, JointLimiter, Numbers, OpRef},
 };
 
 /// Answers with room for as many fields as the layer adds.
@@ -220,6 +220,31 @@ fn a_decision_of_several_limits_allocates_twice() {
             let (allocations, decision) = counted(acquire);
             assert_eq!((allocations, decision.is_allowed()), (2, allowed));
         }
+    }
+}
+
+#[test]
+fn a_charge_whose_numbers_nobody_reads_allocates_nothing() {
+    let store = LocalStore::new();
+    let limits = ["a", "b", "c", "d"].map(|name| {
+        let quota = Quota::per_hour(2).named(name);
+        LocalLimiter::builder(quota).build_in(&store).unwrap()
+    });
+    let together = JointLimiter::new(limits).unwrap();
+    let quotas = LocalLimiter::new([Quota::per_hour(2), Quota::per_day(2)]);
+    let key = Key::from("alice");
+    let charge = |limit| Charge::new(&key, OpRef::Acquire(1)).limit(limit);
+    let charges = [0, 1, 2, 3].map(charge);
+    let calls = [Call::of(&charges), Call::of(&charges[..1])];
+    let [of_four, of_one] = calls.map(|call| call.wants(Numbers::OfDenials));
+    let of_limits = || now(together.call(&of_four).into_future()).unwrap();
+    let of_quotas = || now(quotas.call(&of_one).into_future()).unwrap();
+    // The first key of a shard takes its memory.
+    assert!(of_limits().is_allowed() && of_quotas().is_allowed());
+    for decide in [&of_limits as &dyn Fn() -> Decision, &of_quotas] {
+        let (allocations, decision) = counted(decide);
+        assert_eq!((allocations, decision.is_allowed()), (0, true));
+        assert!(decide().binding().is_denied());
     }
 }
 

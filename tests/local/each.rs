@@ -8,8 +8,8 @@ use tower_ratelimit::{
     AnyLimiter, Decision, Key, Limiter, LimiterError, LimiterErrorKind, LocalLimiter, LocalStore,
     Priority, Quota,
     clock::ManualClock,
-    decision::{Op, Receipt},
-    limiter::{JointLimiter, Tier},
+    decision::{Op, Outcome, Receipt},
+    limiter::{Call, Charge, JointLimiter, Numbers, OpRef, Pending, Tier},
 };
 
 use super::{key, seconds};
@@ -368,4 +368,89 @@ fn reservation_that_waits_for_nothing_is_settled_for_each_limit_after_a_minute()
     // A refund belongs to the window of its receipt, and a spend to the one in force.
     assert_eq!(charged(&settled), [0, 30]);
     assert_eq!(left(&limiter), [100, 70]);
+}
+
+/// The answers of a limiter to equal calls, whose caller reads all numbers and those of denials. Both take the same.
+fn answers(limiters: &[JointLimiter; 2], costs: &[u64], number: u64) -> [Decision; 2] {
+    let key = key(number);
+    let charge =
+        |(limit, cost): (usize, &u64)| Charge::new(&key, OpRef::Acquire(*cost)).limit(limit);
+    let charges: Vec<_> = costs.iter().enumerate().map(charge).collect();
+    let wanted = [Numbers::All, Numbers::OfDenials];
+    [0, 1].map(|at| {
+        let Pending::Ready(answer) = limiters[at].call(&Call::of(&charges).wants(wanted[at]));
+        answer.expect("a decision")
+    })
+}
+
+/// Limits of one quota or of two, of any algorithm.
+fn limits(of: &[u8], clock: &ManualClock) -> JointLimiter {
+    const NAMES: [[&str; 2]; 6] = [
+        ["a", "b"],
+        ["c", "d"],
+        ["e", "f"],
+        ["g", "h"],
+        ["i", "j"],
+        ["k", "l"],
+    ];
+    let store = LocalStore::builder().clock(clock.clone()).build();
+    let store = store.expect("a good size");
+    let limits = of.iter().zip(NAMES).map(|(kind, [name, other])| {
+        let quota = Quota::per_minute(7 + u64::from(*kind)).named(name);
+        let quotas = match kind {
+            0 => vec![quota],
+            1 => vec![quota.fixed_window()],
+            2 => vec![quota.sliding_window()],
+            3 => vec![quota.sliding_log()],
+            4 => vec![quota.leaky_bucket(3)],
+            _ => vec![quota, Quota::per_day(20).fixed_window().named(other)],
+        };
+        let built = LocalLimiter::builder(quotas).build_in(&store);
+        built.expect("good quotas")
+    });
+    JointLimiter::new(limits).expect("names of their own")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn who_reads_no_numbers_of_a_charge_takes_as_much(
+        kinds in vec(0_u8..6, 1..7),
+        calls in vec((vec(0_u64..6, 6), 0_u64..3, 0_u64..20_000), 1..60),
+    ) {
+        let clock = ManualClock::new();
+        let limiters = [limits(&kinds, &clock), limits(&kinds, &clock)];
+        for (costs, number, millis) in calls {
+            clock.advance(Duration::from_millis(millis));
+            let [expected, own] = answers(&limiters, &costs[..kinds.len()], number);
+            prop_assert_eq!(own.outcome(), expected.outcome());
+            prop_assert_eq!(own.charged(), expected.charged());
+            prop_assert_eq!(own.decided_at(), expected.decided_at());
+            if expected.outcome() != Outcome::Allowed {
+                prop_assert_eq!(own, expected);
+                continue;
+            }
+            // What is missing is unknown.
+            prop_assert_eq!((own.quotas().len(), own.remaining()), (0, None));
+            prop_assert_eq!(own.binding().name(), "default");
+            prop_assert_eq!(own.retry_after(), Some(Duration::ZERO));
+            prop_assert!(!own.is_excess() && !own.is_blocked() && own.is_counted());
+        }
+    }
+}
+
+#[test]
+fn a_receipt_without_numbers_gives_nothing_back() {
+    let clock = ManualClock::new();
+    let limiters = [(); 2].map(|()| limits(&[5], &clock));
+    let [_, own] = answers(&limiters, &[3], 1);
+    let [limit] = limiters[1].limiters() else {
+        panic!("one limit");
+    };
+    let before = limit.peek(&key(1), 1);
+    let refunded = limit.refund(&key(1), 3, Some(own.receipt()));
+    assert!(before.quotas().eq(refunded.quotas()));
+    assert_eq!(own.quotas().len(), 0);
+    assert_eq!(own.charged_by_each().collect::<Vec<_>>(), [3]);
 }

@@ -3,7 +3,6 @@
 use std::{
     fmt,
     io::{Read, Write},
-    iter,
     path::Path,
     sync::{
         Arc, Mutex, OnceLock,
@@ -20,7 +19,7 @@ use super::{
         self, BlockReader, BlockWriter, FileHeader, RestoreError, SaveError, SaveErrorKind, Saved,
         SavedLimit, replace_file,
     },
-    store::{LocalStore, ONLY_LIMIT, StoreCall, StoreTable, StoredCounters, StoredLimit},
+    store::{LocalStore, ONLY_LIMIT, StoreTable, StoredCounters, StoredLimit},
     swappable_limits::ChangingLimits,
 };
 use crate::{
@@ -106,19 +105,6 @@ impl LockedLimit {
     fn table(&self) -> &StoreTable {
         self.store.table()
     }
-
-    /// The charge, with `op` in place of its operation.
-    #[inline]
-    fn call<'a>(&'a self, charge: &Charge<'a>, op: &'a Op, late: Duration) -> StoreCall<'a> {
-        StoreCall {
-            limit: &self.limit,
-            key: self.table().hasher.hash(charge.key),
-            tier: charge.tier,
-            class: charge.class,
-            op,
-            late,
-        }
-    }
 }
 
 impl Inner {
@@ -142,20 +128,13 @@ impl Inner {
 
     /// Blocks a key of a lone bucket, or ends its block, if that is the operation. Returns the nanoseconds until its block
     /// ends.
-    fn block_of(&self, hash: KeyHash, now: Timestamp, op: &Op) -> u64 {
+    fn block_of(&self, charge: &Charge<'_>, hash: KeyHash, now: Timestamp) -> u64 {
         let Some(LockedLimit { store, limit }) = self.locked.get() else {
             return 0;
         };
-        if matches!(op, Op::Block(_) | Op::Reset) {
-            let decided = store.table().decide(StoreCall {
-                limit,
-                key: hash,
-                tier: &Tier::DEFAULT,
-                class: Priority::CRITICAL,
-                op,
-                late: Duration::ZERO,
-            });
-            drop(decided);
+        if matches!(charge.op, OpRef::Block(_) | OpRef::Reset) {
+            let charge = Charge::new(charge.key, charge.op);
+            drop(store.table().decide(limit, &charge, &Call::of(&[])));
         }
         store.table().block_left(limit, hash, now.as_nanos())
     }
@@ -191,7 +170,7 @@ impl LocalLimiter {
     pub fn acquire(&self, key: &Key, cost: u64) -> Decision {
         match self.charge_alone(Priority::CRITICAL, key, cost) {
             Some(charged) => charged.decision(),
-            None => self.decide(key, &Op::Acquire(cost)),
+            None => self.decide(key, OpRef::Acquire(cost)),
         }
     }
 
@@ -199,18 +178,18 @@ impl LocalLimiter {
     /// are none.
     #[must_use = "the decision may be a denial"]
     pub fn acquire_up_to(&self, key: &Key, most: u64) -> Decision {
-        self.decide(key, &Op::AcquireUpTo(most))
+        self.decide(key, OpRef::AcquireUpTo(most))
     }
 
     /// Decides like [`acquire`](Self::acquire) and takes nothing.
     pub fn peek(&self, key: &Key, cost: u64) -> Decision {
-        self.decide(key, &Op::Peek(cost))
+        self.decide(key, OpRef::Peek(cost))
     }
 
     /// Takes `cost` units whether or not they are available, down to exhaustion. The outcome is that of
     /// [`acquire`](Self::acquire).
     pub fn hit(&self, key: &Key, cost: u64) -> Decision {
-        self.decide(key, &Op::Hit(cost))
+        self.decide(key, OpRef::Hit(cost))
     }
 
     /// Refunds `cost` units. With the receipt of the decision that charged them, at most its charge less
@@ -222,7 +201,7 @@ impl LocalLimiter {
     pub fn refund(&self, key: &Key, cost: u64, receipt: Option<Receipt>) -> Decision {
         let op = Op::Refund(cost, receipt);
         let own = op.as_ref().of_limit(self.limit_identity());
-        self.decide(key, &own.map_or_else(|_| op.clone(), OpRef::to_owned))
+        self.decide(key, own.unwrap_or(OpRef::Refund(0, None)))
     }
 
     /// Denies the key everything for this time from now on, whatever its quotas hold; zero ends a block,
@@ -232,13 +211,15 @@ impl LocalLimiter {
     ///
     /// If the block is longer than 18 years.
     pub fn block(&self, key: &Key, block: Duration) -> Result<Decision, LimiterError> {
-        self.decide_in(&Charge::new(key, OpRef::Block(block)), Duration::ZERO)
+        let Pending::Ready(decided) =
+            self.call(&Call::of(&[Charge::new(key, OpRef::Block(block))]));
+        decided
     }
 
     /// Resets the key to its initial state, in all tiers, and ends its block. The decision has the quotas of
     /// a fresh key.
     pub fn reset(&self, key: &Key) -> Decision {
-        self.decide(key, &Op::Reset)
+        self.decide(key, OpRef::Reset)
     }
 
     /// Takes units by a lone token bucket, in one step without locks: what most requests do. `None` if
@@ -256,44 +237,52 @@ impl LocalLimiter {
         lone.table.charge(hash, now, measured, class, units)
     }
 
-    fn decide(&self, key: &Key, op: &Op) -> Decision {
-        self.decide_by_tables(&Charge::new(key, op.as_ref()), op, Duration::ZERO)
-            .expect("there is always a default tier")
+    fn decide(&self, key: &Key, op: OpRef<'_>) -> Decision {
+        let charge = Charge::new(key, op);
+        let decided = match self.instants() {
+            Some(lone) => self.decide_alone(lone, &charge, Duration::ZERO),
+            None => self.decide_locked(&charge, &Call::of(&[])),
+        };
+        decided.expect("there is always a default tier")
     }
 
-    /// Decides the cases apart from a [charge](Self::charge_alone): another tier, an operation that does not just
-    /// take units, a state of more than one instant, or a late timer.
+    /// Decides by a lone bucket what is more than a [charge](Self::charge_alone): another tier, an operation that does not
+    /// just take units, or a late timer. The charge is one of the call's.
     #[inline(never)]
-    fn decide_in(&self, charge: &Charge<'_>, late: Duration) -> Result<Decision, LimiterError> {
-        let op = &charge.op.of_limit(self.limit_identity())?.to_owned();
+    fn decide_in(
+        &self,
+        lone: &LoneLimit,
+        charge: &Charge<'_>,
+        late: Duration,
+    ) -> Result<Decision, LimiterError> {
+        let op = charge.op.of_limit(self.limit_identity())?;
         check_block(op)?;
-        if matches!(op, Op::Block(_)) {
+        if matches!(op, OpRef::Block(_)) {
             let limits = unpoisoned(self.0.limits.lock());
             let made = self.0.locked(&limits);
             made.map_err(|error| LimiterError::unsupported(error.to_string()))?;
         }
         // A lone bucket has no window to count in, and may be a queue.
-        if self.instants().is_some() && !self.supports(op) {
+        if !self.supports(op) {
             return Err(unsupported(op));
         }
-        self.decide_by_tables(charge, op, late)
+        self.decide_alone(lone, &charge.op(op), late)
     }
 
-    /// Decides with `op` in place of the operation of the charge.
-    fn decide_by_tables(
+    fn decide_locked(
         &self,
         charge: &Charge<'_>,
-        op: &Op,
-        late: Duration,
+        call: &Call<'_>,
     ) -> Result<Decision, LimiterError> {
-        match self.instants() {
-            Some(lone) => self.decide_alone(lone, charge, op, late),
-            None => self.decide_locked(charge, op, late),
+        match self.0.locked.get() {
+            Some(locked) => locked.table().decide(&locked.limit, charge, call),
+            None => Err(charge.tier.unknown()),
         }
     }
 
-    fn supports(&self, op: &Op) -> bool {
-        !matches!(op, Op::Count(_) | Op::Spend(_)) || self.with_limits(|limits| limits.supports(op))
+    fn supports(&self, op: OpRef<'_>) -> bool {
+        !matches!(op, OpRef::Count(_) | OpRef::Spend(_))
+            || self.with_limits(|limits| limits.supports(op))
     }
 
     /// The quota and the lock-free table, if that table is in use.
@@ -308,24 +297,21 @@ impl LocalLimiter {
     fn decide_alone(
         &self,
         lone: &LoneLimit,
-        &Charge {
-            key, tier, class, ..
-        }: &Charge<'_>,
-        op: &Op,
+        charge: &Charge<'_>,
         late: Duration,
     ) -> Result<Decision, LimiterError> {
+        let tier = charge.tier;
         if tier.request().is_none() && !tier.is_default() {
             return Err(tier.unknown());
         }
         let time = ClockReading::alike(self.0.clock.now()).for_timer(late);
-        let hash = self.0.hasher.hash(key);
         let bucket = lone.bucket.read();
         let chosen = match tier.request() {
             Some(request) => Chosen::Request(bucket.own.fit(request)),
             None => Chosen::Tier(0),
         };
-        let chosen = chosen.in_class(class);
-        Ok(self.decide_rarely(hash, time, (&lone.table, &bucket), chosen, op))
+        let chosen = chosen.in_class(charge.class);
+        Ok(self.decide_rarely(charge, time, (&lone.table, &bucket), chosen))
     }
 
     /// Decides any operation by any quota. Checks for blocks by hand, which are not in the table.
@@ -333,25 +319,25 @@ impl LocalLimiter {
     #[inline(never)]
     fn decide_rarely(
         &self,
-        hash: KeyHash,
+        charge: &Charge<'_>,
         time: ClockReading,
         (table, quota): (&LockFree, &SingleBucket),
         chosen: Chosen,
-        op: &Op,
     ) -> Decision {
-        let blocked = self.0.block_of(hash, time.now, op);
+        let (op, hash) = (charge.op, self.0.hasher.hash(charge.key));
+        let blocked = self.0.block_of(charge, hash, time.now);
         let instead = block::instead_of(op).filter(|_| blocked > 0);
-        let done = instead.as_ref().unwrap_or(op);
         let chosen = chosen.by_receipt(op, 1, Some(&quota.own));
         let request = match chosen.of_all() {
             Chosen::Request(fitted) => quota.of_request(fitted),
             _ => None,
         };
         let measured = request.as_ref().unwrap_or(&quota.measured);
+        let done = instead.unwrap_or(op);
         let decision = table.decide_in(chosen.class(), hash, time, measured, done);
         let decision = decision.in_tier(chosen.index());
         match op {
-            Op::Refund(..) | Op::Settle(..) => decision,
+            OpRef::Refund(..) | OpRef::Settle(..) => decision,
             _ => denied_for(decision, blocked),
         }
     }
@@ -360,18 +346,6 @@ impl LocalLimiter {
     fn stored(&self) -> Option<&LockedLimit> {
         let locked = self.0.locked.get();
         locked.filter(|locked| locked.table().is_shared())
-    }
-
-    fn decide_locked(
-        &self,
-        charge: &Charge<'_>,
-        op: &Op,
-        late: Duration,
-    ) -> Result<Decision, LimiterError> {
-        let Some(locked) = self.0.locked.get() else {
-            return Err(charge.tier.unknown());
-        };
-        locked.table().decide(locked.call(charge, op, late))
     }
 
     pub(super) fn from_parts(
@@ -628,27 +602,10 @@ impl LocalLimiter {
         of: impl Fn(usize) -> Option<&'a Self>,
         call: &Call<'_>,
     ) -> Result<Decision, LimiterError> {
-        let own_op = |charge: &Charge<'_>| {
-            let identity = of(charge.index()).map_or(0, Self::limit_identity);
-            Ok(charge.op.of_limit(identity)?.to_owned())
-        };
-        let Some((first, others)) = call.charges.split_first() else {
-            return StoreTable::decide_many(iter::empty());
-        };
-        let first_op = own_op(first)?;
-        let is_like_first =
-            |other: &Charge<'_>| other.op == first.op && other.op.receipt().is_none();
-        let others_ops: Vec<Op> = if others.iter().all(is_like_first) {
-            Vec::new()
-        } else {
-            others.iter().map(own_op).collect::<Result<_, _>>()?
-        };
-        let ops = iter::once(&first_op).chain(others_ops.iter());
-        let ops = ops.chain(iter::repeat(&first_op));
-        StoreTable::decide_many(call.charges.iter().zip(ops).filter_map(|(charge, op)| {
+        StoreTable::decide_many(call, |charge| {
             let locked = of(charge.index())?.stored()?;
-            Some((locked.table(), locked.call(charge, op, call.late)))
-        }))
+            Some((locked.table(), &locked.limit))
+        })
     }
 
     pub(crate) fn shares_store_with(&self, other: &Self) -> bool {
@@ -689,17 +646,21 @@ impl Limiter for LocalLimiter {
 
     #[inline]
     fn call(&self, call: &Call<'_>) -> Pending<Self::Future> {
-        if let [charge] = call.charges
-            && let OpRef::Acquire(units) | OpRef::Reserve(units) = charge.op
+        let charge = match call.one() {
+            Ok(charge) => charge,
+            Err(error) => return Pending::Ready(Err(error)),
+        };
+        let Some(lone) = self.instants() else {
+            return Pending::Ready(self.decide_locked(charge, call));
+        };
+        if let OpRef::Acquire(units) | OpRef::Reserve(units) = charge.op
             && charge.tier.is_default()
             && call.late.is_zero()
-            && self.instants().is_some()
             && let Some(charged) = Limiter::charge(self, charge.class, charge.key, units)
         {
             return Pending::Ready(Ok(charged.decision()));
         }
-        let one = call.one();
-        Pending::Ready(one.and_then(|charge| self.decide_in(charge, call.late)))
+        Pending::Ready(self.decide_in(lone, charge, call.late))
     }
 
     fn policies(&self) -> &[Policy] {

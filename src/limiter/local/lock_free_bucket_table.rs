@@ -15,9 +15,10 @@ use super::{
 use crate::{
     algorithm::{Bucket, CompiledQuota, State, Tally, TokenBucket, Verdict, View},
     clock::{ClockReading, Timestamp},
-    decision::{Decision, Op, Policy},
+    decision::{Decision, Policy},
     error::ConfigError,
     limiter::{
+        call::OpRef,
         charged::{Charged, decision_about},
         tier_set::SingleBucket,
     },
@@ -131,7 +132,7 @@ impl LockFree {
         key: KeyHash,
         time: ClockReading,
         (bucket, policy): &(Bucket, Policy),
-        op: &Op,
+        op: OpRef<'_>,
     ) -> Decision {
         let (now, view) = (time.as_nanos(), View { class, held: None });
         let fresh_until = bucket.fresh_until(now);

@@ -17,7 +17,7 @@ use self::{
 };
 use crate::{
     algorithm::{CompiledQuota, Most, TokenBucket},
-    decision::{Op, Policy},
+    decision::{Op, OpRef, Policy},
     error::LimiterError,
     limiter::{
         Tier,
@@ -159,7 +159,7 @@ impl Plan {
         &self,
         tier: &Tier,
         class: Priority,
-        op: &Op,
+        op: OpRef<'_>,
     ) -> Result<Chosen, LimiterError> {
         self.limits.choose(tier, class, op)
     }

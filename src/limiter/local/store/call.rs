@@ -1,22 +1,23 @@
 //! One call to a store: its quotas, the entries of its states, and what it leaves in them.
 
-use std::{iter, mem, ops::Range, time::Duration};
+use std::{mem, ops::Range};
 
 use super::{
     entries::{InShard, Newcomer, ShardRoom, StoreShard},
     locks::{ShardIndex, Shards},
-    stored_limit::{CountersInForce, StoredLimit},
+    stored_limit::{StoredCounters, StoredLimit},
 };
 use crate::{
     algorithm::{Answer, CompiledQuota, EvictionWeight, State, States, Verdict, View},
     clock::ClockReading,
-    decision::{Decision, JointDecision, Op, QuotaStatuses, Status},
+    decision::{Decision, JointDecision, QuotaStatuses, Status},
     error::LimiterError,
+    key::value::Key,
     limiter::{
         apply_operation::{Apply, Subject, decided, ruled},
         block::Block,
+        call::{Charge, Numbers, OpRef},
         local::{eviction::EntryIndex, hash::KeyHash},
-        tier::Tier,
         tier_quotas::{TierIndex, TierQuotas},
         tier_set::Chosen,
     },
@@ -27,27 +28,17 @@ use crate::{
 /// The number of states in most calls. Those of others are on the heap during a call.
 const FEW_STATES: usize = 4;
 
-/// A call to a store: an operation on one key by one limit.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct StoreCall<'a> {
-    pub(crate) limit: &'a StoredLimit,
-    pub(crate) key: KeyHash,
-    pub(crate) tier: &'a Tier,
-    pub(crate) class: Priority,
-    pub(crate) op: &'a Op,
-    /// How long ago the wait of the request has ended.
-    pub(crate) late: Duration,
-}
-
-/// A call with its shard and quotas, before the shard is locked.
+/// An operation on one key by one limit, with its shard and quotas, before the shard is locked.
 pub(super) struct PreparedCall<'a> {
-    pub(super) call: StoreCall<'a>,
+    pub(super) limit: &'a StoredLimit,
+    counted: &'a StoredCounters,
+    key: KeyHash,
+    pub(super) op: OpRef<'a>,
     pub(super) shard: ShardIndex,
-    counted: CountersInForce<'a>,
-    tier: TierIndex,
-    class: Priority,
     /// The request's own quota.
     own: Option<Box<TierQuotas>>,
+    tier: TierIndex,
+    class: Priority,
 }
 
 /// The changes that calls left in the table.
@@ -61,134 +52,302 @@ pub(super) struct Changes {
     pub(super) blocked_until: u64,
 }
 
-/// A charge of a quota, in the entry of its state: all that the usual calls do. None has a class, or a block.
+/// The terms of a call: its time, whether any key of the table may be blocked, and what its caller reads.
 #[derive(Clone, Copy)]
-struct Charge<'c> {
-    call: &'c PreparedCall<'c>,
-    meter: &'c CompiledQuota,
-    counter: usize,
-    cost: u64,
-    entry: EntryIndex,
-    verdict: Verdict,
+pub(super) struct Terms {
+    pub(super) time: ClockReading,
+    pub(super) may_block: bool,
+    pub(super) wants: Numbers,
 }
 
-impl<'c> Charge<'c> {
+impl Terms {
+    /// Whether nobody reads the numbers of a decision with this verdict.
     #[inline(always)]
-    fn find(
-        call: &'c PreparedCall<'c>,
-        (meter, counter): (&'c CompiledQuota, usize),
-        cost: u64,
-        shard: &StoreShard,
+    fn are_unread(&self, verdict: Verdict) -> bool {
+        self.wants == Numbers::OfDenials && verdict == Verdict::FITS
+    }
+}
+
+/// A call that just takes units by the quotas of a tier: what nearly all calls do. It has no class, and starts no block.
+#[derive(Clone, Copy)]
+pub(super) struct UsualCall<'c> {
+    limit: &'c StoredLimit,
+    counted: &'c StoredCounters,
+    quotas: &'c TierQuotas,
+    key: KeyHash,
+    cost: u64,
+    pub(super) shard: ShardIndex,
+    tier: TierIndex,
+}
+
+impl<'c> UsualCall<'c> {
+    /// The call that a charge is; `None` if it does more.
+    #[inline(always)]
+    pub(super) fn of(
+        (limit, counted): (&'c StoredLimit, &'c StoredCounters),
+        charge: &Charge<'_>,
+        chosen: Chosen,
+        place_of: impl FnOnce(&Key) -> (KeyHash, ShardIndex),
     ) -> Option<Self> {
-        let entry = shard.find(call.call.key.mixed_with(call.counted.states[counter]))?;
+        let (OpRef::Acquire(cost) | OpRef::Reserve(cost)) = charge.op else {
+            return None;
+        };
+        let Chosen::Tier(tier) = chosen else {
+            return None;
+        };
+        let limits = &counted.limits;
+        let (key, shard) = (limits.block_for.is_none()).then(|| place_of(charge.key))?;
         Some(Self {
-            call,
-            meter,
-            counter,
+            limit,
+            counted,
+            quotas: limits.quotas(tier),
+            key,
             cost,
-            entry,
+            shard,
+            tier,
+        })
+    }
+
+    #[inline]
+    pub(super) const fn has_one_quota(&self) -> bool {
+        self.quotas.meters.len() == 1
+    }
+
+    /// The charges of its quotas.
+    #[inline(always)]
+    pub(super) fn charges(&'c self) -> impl Iterator<Item = QuotaCharge<'c>> {
+        let quotas = self.quotas.meters.iter().zip(&self.quotas.counters);
+        quotas.map(|(meter, counter)| QuotaCharge {
+            call: self,
+            meter,
+            counter: counter.0,
+            entry: EntryIndex(0),
             verdict: Verdict::FITS,
         })
     }
 
     #[inline(always)]
-    fn judge(
-        &mut self,
-        shard: &mut StoreShard,
-        time: ClockReading,
-        changes: &mut Changes,
-    ) -> Verdict {
-        let (state, now) = (shard.state(self.entry, &mut []), self.meter.instant(time));
-        changes.times.0 += state.times_held();
-        self.meter.clamp(state, now);
-        self.verdict = self.meter.verdict(state, now, self.cost, View::WHOLE);
-        self.verdict
+    fn name(&self, counter: usize) -> KeyHash {
+        self.key.mixed_with(self.counted.states[counter])
     }
 
-    /// Takes the units that were judged, or nothing. Returns the numbers of the quota.
+    /// Takes the units of a limit of one quota. Returns its numbers, unless nobody reads them.
     #[inline(always)]
-    fn take(
+    pub(super) fn charge_alone(
         &self,
         shard: &mut StoreShard,
-        takes: bool,
-        time: ClockReading,
+        terms: &Terms,
+        room: impl Fn() -> ShardRoom,
         changes: &mut Changes,
-    ) -> Status {
-        let (state, now) = (shard.state(self.entry, &mut []), self.meter.instant(time));
-        if takes && self.cost > 0 {
-            (self.meter).charge(state, now, time.late, self.cost, View::WHOLE);
+    ) -> (Verdict, Option<Status>) {
+        let name = self.name(self.quotas.counters[0].0);
+        let Some(entry) = shard.find(name) else {
+            return self.charge_new(shard, name, terms, room(), changes);
+        };
+        let state = shard.state_at(entry);
+        changes.times.0 += state.times_held();
+        let charged = self.charge_state(state, terms);
+        let weight = self.weight(state, terms.time);
+        changes.times.1 += shard.weigh(entry, self.limit.number, weight);
+        charged
+    }
+
+    /// [`charge_alone`](Self::charge_alone) for a key without an entry.
+    #[inline(never)]
+    fn charge_new(
+        &self,
+        shard: &mut StoreShard,
+        name: KeyHash,
+        terms: &Terms,
+        room: ShardRoom,
+        changes: &mut Changes,
+    ) -> (Verdict, Option<Status>) {
+        let (mut state, now) = (State::FRESH, terms.time.as_nanos());
+        let charged = self.charge_state(&mut state, terms);
+        let weight = self.weight(&state, terms.time);
+        if !weight.is_nothing(now) {
+            let (limit, owns) = (self.limit.number, |tag| self.owns(tag));
+            keep(
+                shard,
+                limit,
+                name,
+                (state, weight),
+                (room, now),
+                owns,
+                changes,
+            );
         }
-        let status = (self.meter).explain(state, now, self.verdict, View::WHOLE);
-        let weight = (self.call.counted.limits).eviction_weight(self.counter, state, time);
-        changes.times.1 += shard.weigh(self.entry, self.call.call.limit.number, weight);
-        status
+        charged
     }
 
     #[inline(always)]
-    const fn answer(&self, takes: bool) -> Answer {
+    fn charge_state(&self, state: &mut State, terms: &Terms) -> (Verdict, Option<Status>) {
+        let (meter, time) = (&self.quotas.meters[0], terms.time);
+        let verdict = meter.judge(state, time, self.cost);
+        if verdict.fits() {
+            meter.take(state, time, self.cost);
+        }
+        if terms.are_unread(verdict) {
+            return (verdict, None);
+        }
+        let status = meter.explain(state, meter.instant(time), verdict, View::WHOLE);
+        (verdict, Some(status))
+    }
+
+    #[inline(always)]
+    fn weight(&self, state: &State, time: ClockReading) -> EvictionWeight {
+        (self.counted.limits).eviction_weight(self.quotas.counters[0].0, state, time)
+    }
+
+    /// The decision of a limit of one quota.
+    #[inline(always)]
+    pub(super) fn decision(
+        &self,
+        (verdict, status): (Verdict, Option<Status>),
+        time: ClockReading,
+    ) -> Decision {
+        let statuses = match status {
+            Some(status) => QuotaStatuses::of_one(&self.quotas.policies[0], status),
+            None => QuotaStatuses::NONE,
+        };
+        let answer = self.answer(verdict, verdict.fits());
+        decided(&answer, time, self.tier, statuses)
+    }
+
+    #[inline(always)]
+    const fn answer(&self, verdict: Verdict, takes: bool) -> Answer {
         Answer {
-            verdict: self.verdict,
+            verdict,
             charged: if takes { self.cost } else { 0 },
             shed: false,
         }
     }
+
+    pub(super) fn owns(&self, tag: u64) -> bool {
+        self.counted.owns(self.key, tag)
+    }
 }
 
-/// Takes units by the quotas of calls, all or none: several quotas of one limit, or one of each limit. `None` if there is
-/// more to do, and nothing was taken.
+/// A charge of a quota by a usual call. Its state is in its entry, or new.
+#[derive(Clone, Copy)]
+pub(super) struct QuotaCharge<'c> {
+    call: &'c UsualCall<'c>,
+    meter: &'c CompiledQuota,
+    counter: usize,
+    entry: EntryIndex,
+    verdict: Verdict,
+}
+
+impl QuotaCharge<'_> {
+    pub(super) fn owns(&self, tag: u64) -> bool {
+        self.call.owns(tag)
+    }
+
+    /// Judges the charge, by the state in the entry or by another one of the `fresh` states.
+    #[inline(always)]
+    fn judge(
+        &mut self,
+        (shard, fresh): (&mut StoreShard, &mut Vec<State>),
+        time: ClockReading,
+        changes: &mut Changes,
+    ) {
+        let found = shard.find(self.call.name(self.counter));
+        self.entry = found.unwrap_or_else(|| {
+            fresh.push(State::FRESH);
+            EntryIndex::of_fresh(fresh.len() - 1)
+        });
+        let state = shard.state(self.entry, fresh);
+        changes.times.0 += state.times_held();
+        self.verdict = self.meter.judge(state, time, self.call.cost);
+    }
+
+    /// Takes the units that were judged, or nothing, and weighs the state. A new one gets an entry, unless it is still
+    /// fresh. Returns the numbers of the quota, if somebody reads them.
+    #[inline(always)]
+    fn conclude(
+        &self,
+        (shard, fresh): (&mut StoreShard, &mut [State]),
+        (takes, reads): (bool, bool),
+        (room, time): (impl Fn() -> ShardRoom, ClockReading),
+        owns: impl Fn(u64) -> bool,
+        changes: &mut Changes,
+    ) -> Option<Status> {
+        let (limit, state) = (self.call.limit.number, shard.state(self.entry, fresh));
+        if takes {
+            self.meter.take(state, time, self.call.cost);
+        }
+        let now = self.meter.instant(time);
+        let status = reads.then(|| (self.meter).explain(state, now, self.verdict, View::WHOLE));
+        let weight = (self.call.counted.limits).eviction_weight(self.counter, state, time);
+        if !self.entry.is_fresh() {
+            changes.times.1 += shard.weigh(self.entry, limit, weight);
+        } else if !weight.is_nothing(time.as_nanos()) {
+            let kept = (mem::take(state), weight);
+            let (name, into) = (self.call.name(self.counter), (room(), time.as_nanos()));
+            keep(shard, limit, name, kept, into, owns, changes);
+        }
+        status
+    }
+}
+
+/// Takes units by quotas, all or none. The list is not empty, and the quotas of a call follow one another.
 #[inline(always)]
 pub(super) fn charge_all(
-    calls: &[Option<PreparedCall<'_>>],
+    charges: &mut [Option<QuotaCharge<'_>>],
     shards: &mut impl Shards<StoreShard>,
-    may_block: bool,
-    time: ClockReading,
-    identity: impl Fn(&StoredLimit) -> u64,
+    terms: &Terms,
+    (room, identity): (impl Fn() -> ShardRoom + Copy, impl Fn(&StoredLimit) -> u64),
     changes: &mut Changes,
-) -> Option<Decision> {
-    let room = match calls {
-        [Some(call)] if call.counted.states.len() == 1 => return None,
-        [Some(call)] => call.quotas().meters.len(),
-        _ => calls.len(),
-    };
-    let mut found = SmallList::<_, FEW_STATES>::filled(room, None);
-    let found = found.as_mut_slice();
-    let mut places = found.iter_mut();
-    for call in calls.iter().flatten() {
-        let (cost, quotas) = (call.usual_cost(may_block)?, call.quotas());
-        let shard = shards.get(call.shard);
-        for (meter, counter) in quotas.meters.iter().zip(&quotas.counters) {
-            let place = places.next()?;
-            *place = Some(Charge::find(call, (meter, counter.0), cost, shard)?);
-        }
-    }
-    let mut verdict = Verdict::FITS;
-    for charge in found.iter_mut().flatten() {
+) -> Decision {
+    let (mut fresh, mut verdict, time) = (Vec::new(), Verdict::FITS, terms.time);
+    for charge in charges.iter_mut().flatten() {
         let shard = shards.get(charge.call.shard);
-        verdict = verdict.and(charge.judge(shard, time, changes));
+        charge.judge((shard, &mut fresh), time, changes);
+        verdict = verdict.and(charge.verdict);
     }
-    let takes = verdict.fits();
-    if let [Some(call)] = calls {
-        let (policies, shard) = (&call.quotas().policies, shards.get(call.shard));
-        let mut statuses = Vec::with_capacity(found.len());
-        let mut answer = None;
-        for charge in found.iter().flatten() {
-            statuses.push(charge.take(shard, takes, time, changes));
-            answer = Some(charge.answer(takes));
+    let (takes, charges) = (verdict.fits(), &*charges);
+    let reads = !terms.are_unread(verdict);
+    let owns = |tag| charges.iter().flatten().any(|charge| charge.owns(tag));
+    let first = charges.iter().flatten().next();
+    let first = first.expect("a call has at least one charge").call;
+    let is_alone = charges.len() == first.quotas.meters.len();
+    let (mut statuses, mut least) = (
+        Vec::with_capacity(if reads { charges.len() } else { 0 }),
+        u64::MAX,
+    );
+    for charge in charges.iter().flatten() {
+        let states = (shards.get(charge.call.shard), &mut *fresh);
+        let status = charge.conclude(states, (takes, reads), (room, time), owns, changes);
+        if let Some(status) = status {
+            statuses.push(status);
         }
-        let answer = Answer { verdict, ..answer? };
-        let statuses = QuotaStatuses::of_several(policies, statuses);
-        return Some(decided(&answer, time, call.tier, statuses));
+        least = least.min(charge.call.cost);
     }
-    let mut joint = JointDecision::with_room(calls.len());
-    for charge in found.iter().flatten() {
-        let call = charge.call;
-        let status = charge.take(shards.get(call.shard), takes, time, changes);
-        let answer = charge.answer(takes);
-        let limit = identity(call.call.limit);
-        let (policies, ruling) = (&call.quotas().policies, ruled(&answer, time, call.tier));
-        joint.write(limit, ruling, policies, iter::once(status));
+    let answer = Answer {
+        charged: if takes { least } else { 0 },
+        verdict,
+        shed: false,
+    };
+    if is_alone || !reads {
+        let statuses = if reads {
+            QuotaStatuses::of_several(&first.quotas.policies, statuses)
+        } else {
+            QuotaStatuses::NONE
+        };
+        return decided(&answer, time, first.tier, statuses);
     }
-    Some(joint.finish())
+    let ruling = ruled(&answer, time, first.tier);
+    let mut joint = JointDecision::of(ruling, statuses, charges.len());
+    let mut from = 0;
+    while let Some(Some(QuotaCharge { call, .. })) = charges.get(from) {
+        let own = &charges[from..from + call.quotas.meters.len()];
+        let verdicts = own.iter().flatten().map(|charge| charge.verdict);
+        let answer = call.answer(verdicts.fold(Verdict::FITS, Verdict::and), takes);
+        let ruling = ruled(&answer, time, call.tier);
+        joint.write_part(identity(call.limit), ruling, &call.quotas.policies, from);
+        from += own.len();
+    }
+    joint.ruled()
 }
 
 /// The keys of calls: the entries and the verdicts of all, one after another, and the block of each.
@@ -236,7 +395,7 @@ impl Keys {
         may_block: bool,
         changes: &mut Changes,
     ) {
-        if matches!(call.call.op, Op::Reset) {
+        if matches!(call.op, OpRef::Reset) {
             call.reset(shard, changes);
         }
         let places = self.places(at);
@@ -254,7 +413,7 @@ impl Keys {
             };
         }
         if may_block {
-            let entry = shard.find(call.counted.block_of(call.call.key));
+            let entry = shard.find(call.counted.block_of(call.key));
             let block = entry.map(|entry| Block::from_state(shard.state(entry, &mut [])));
             self.blocks.as_mut_slice()[at] = block.unwrap_or(Block::NONE);
         }
@@ -277,7 +436,7 @@ impl Keys {
             tier: call.tier,
             class: call.class,
             held: &[],
-            op: call.call.op,
+            op: call.op,
         };
         let places = self.places(at);
         let states = InShard {
@@ -298,21 +457,25 @@ impl<'a> PreparedCall<'a> {
     /// # Errors
     ///
     /// If the limit has no such tier.
-    #[inline]
-    pub(super) fn new(call: StoreCall<'a>, shard: ShardIndex) -> Result<Self, LimiterError> {
-        let counted = call.limit.read();
-        let chosen = counted.limits.choose(call.tier, call.class, call.op)?;
+    pub(super) fn new(
+        (limit, counted): (&'a StoredLimit, &'a StoredCounters),
+        charge: &Charge<'a>,
+        (key, shard): (KeyHash, ShardIndex),
+    ) -> Result<Self, LimiterError> {
+        let chosen = (counted.limits).choose(charge.tier, charge.class, charge.op)?;
         let own = match chosen.of_all() {
             Chosen::Request(fitted) => counted.limits.of_request(fitted).map(Box::new),
             _ => None,
         };
         Ok(Self {
-            call,
-            shard,
+            limit,
             counted,
+            key,
+            op: charge.op,
+            shard,
+            own,
             tier: chosen.index(),
             class: chosen.class(),
-            own,
         })
     }
 
@@ -327,7 +490,7 @@ impl<'a> PreparedCall<'a> {
     /// The number of states that it may change: one for each quota, and another one if it counts a response.
     fn states(&self) -> usize {
         let quotas = self.quotas().meters.len();
-        let counts_responses = matches!(self.call.op, Op::Settle(..)) && self.blocks();
+        let counts_responses = matches!(self.op, OpRef::Settle(..)) && self.blocks();
         if counts_responses { 2 * quotas } else { quotas }
     }
 
@@ -347,53 +510,17 @@ impl<'a> PreparedCall<'a> {
 
     #[inline]
     fn name(&self, place: usize) -> KeyHash {
-        self.call
-            .key
-            .mixed_with(self.counted.states[self.counter(place)])
-    }
-
-    /// The units that the call takes. `None` for all other calls, for those with a quota of their own or a class, and if
-    /// a block may be in force or start.
-    #[inline(always)]
-    fn usual_cost(&self, may_block: bool) -> Option<u64> {
-        let (Op::Acquire(cost) | Op::Reserve(cost)) = self.call.op else {
-            return None;
-        };
-        let is_rare = self.own.is_some() || !self.class.is_critical();
-        (!is_rare && !may_block && !self.blocks()).then_some(*cost)
-    }
-
-    /// Takes units by the only quota of the key, in the entry of its state. `None` if there is more to do, and nothing was
-    /// taken.
-    #[inline]
-    pub(super) fn charge(
-        &self,
-        shard: &mut StoreShard,
-        may_block: bool,
-        time: ClockReading,
-        changes: &mut Changes,
-    ) -> Option<Decision> {
-        let quotas = self.quotas();
-        let ([meter], [policy], [_]) = (&*quotas.meters, &*quotas.policies, &*self.counted.states)
-        else {
-            return None;
-        };
-        let cost = self.usual_cost(may_block)?;
-        let mut charge = Charge::find(self, (meter, 0), cost, shard)?;
-        let verdict = charge.judge(shard, time, changes);
-        let status = charge.take(shard, verdict.fits(), time, changes);
-        let statuses = QuotaStatuses::of_one(policy, status);
-        let answer = charge.answer(verdict.fits());
-        Some(decided(&answer, time, self.tier, statuses))
+        let name = self.counted.states[self.counter(place)];
+        self.key.mixed_with(name)
     }
 
     /// Forgets all states of the key, also those of other tiers.
     fn reset(&self, shard: &mut StoreShard, changes: &mut Changes) {
         for name in &*self.counted.states {
-            if let Some(entry) = shard.find(self.call.key.mixed_with(*name)) {
+            if let Some(entry) = shard.find(self.key.mixed_with(*name)) {
                 changes.times.0 += shard.state(entry, &mut []).times_held();
                 let weight = EvictionWeight::default();
-                shard.put(entry, self.call.limit.number, State::FRESH, weight);
+                shard.put(entry, self.limit.number, State::FRESH, weight);
             }
         }
     }
@@ -409,7 +536,7 @@ impl<'a> PreparedCall<'a> {
         owns: impl Fn(u64) -> bool,
         changes: &mut Changes,
     ) {
-        let limit = self.call.limit.number;
+        let limit = self.limit.number;
         for place in 0..states.entries.len() {
             let (entry, limits) = (states.entries[place], &self.counted.limits);
             let weight = limits.eviction_weight(self.counter(place), states.state(place), time);
@@ -418,12 +545,20 @@ impl<'a> PreparedCall<'a> {
             } else if !weight.is_nothing(time.as_nanos()) {
                 let kept = (mem::take(states.state(place)), weight);
                 let into = (room, time.as_nanos());
-                self.keep(states.shard, self.name(place), kept, into, &owns, changes);
+                keep(
+                    states.shard,
+                    limit,
+                    self.name(place),
+                    kept,
+                    into,
+                    &owns,
+                    changes,
+                );
             }
         }
-        if block != Block::NONE || matches!(self.call.op, Op::Block(_) | Op::Reset) {
+        if block != Block::NONE || matches!(self.op, OpRef::Block(_) | OpRef::Reset) {
             let (state, until) = block.to_state();
-            let name = self.counted.block_of(self.call.key);
+            let name = self.counted.block_of(self.key);
             let kept = (state, EvictionWeight::of_block(until));
             changes.blocked_until = changes.blocked_until.max(until);
             // The entry of a block that has ended, which was not searched. A second entry with its tag must not be
@@ -433,42 +568,41 @@ impl<'a> PreparedCall<'a> {
                 None if until == 0 => {}
                 None => {
                     let into = (room, time.as_nanos());
-                    self.keep(states.shard, name, kept, into, &owns, changes);
+                    keep(states.shard, limit, name, kept, into, &owns, changes);
                 }
             }
         }
     }
 
-    /// Makes an entry for a state.
-    #[inline(never)]
-    fn keep(
-        &self,
-        shard: &mut StoreShard,
-        name: KeyHash,
-        (state, weight): (State, EvictionWeight),
-        (room, now): (ShardRoom, u64),
-        owns: impl Fn(u64) -> bool,
-        changes: &mut Changes,
-    ) {
-        let newcomer = Newcomer {
-            limit: self.call.limit.number,
-            share: room.share,
-        };
-        let times = state.times_held();
-        // Without memory for entries, the state is dropped as if all others weighed more.
-        let made = shard.make(room).ok();
-        let evicted = made.and_then(|()| shard.insert(name, newcomer, (state, weight), now, owns));
-        let Some((forgotten, freed)) = evicted else {
-            changes.evicted += 1;
-            return;
-        };
-        changes.evicted += u64::from(forgotten != EvictionWeight::FRESH);
-        changes.times = (changes.times.0 + freed, changes.times.1 + times);
-    }
-
     /// Whether an entry of this tag is a state of this call. Its block is put back after all states.
     pub(super) fn owns(&self, tag: u64) -> bool {
-        let (key, mut names) = (self.call.key, self.counted.states.iter());
-        names.any(|name| key.mixed_with(*name).tag == tag)
+        self.counted.owns(self.key, tag)
     }
+}
+
+/// Makes an entry for a state.
+#[inline(never)]
+fn keep(
+    shard: &mut StoreShard,
+    limit: u32,
+    name: KeyHash,
+    (state, weight): (State, EvictionWeight),
+    (room, now): (ShardRoom, u64),
+    owns: impl Fn(u64) -> bool,
+    changes: &mut Changes,
+) {
+    let newcomer = Newcomer {
+        limit,
+        share: room.share,
+    };
+    let times = state.times_held();
+    // Without memory for entries, the state is dropped as if all others weighed more.
+    let made = shard.make(room).ok();
+    let evicted = made.and_then(|()| shard.insert(name, newcomer, (state, weight), now, owns));
+    let Some((forgotten, freed)) = evicted else {
+        changes.evicted += 1;
+        return;
+    };
+    changes.evicted += u64::from(forgotten != EvictionWeight::FRESH);
+    changes.times = (changes.times.0 + freed, changes.times.1 + times);
 }

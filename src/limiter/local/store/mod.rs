@@ -14,7 +14,6 @@ use std::{
 };
 
 pub(super) use self::{
-    call::StoreCall,
     store_table::StoreTable,
     stored_limit::{ONLY_LIMIT, StoredCounters, StoredLimit},
 };

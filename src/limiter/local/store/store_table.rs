@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     io::{self, Read, Write},
+    iter,
     sync::{
         self, Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -10,18 +11,20 @@ use std::{
 };
 
 use super::{
-    call::{Changes, Keys, PreparedCall, StoreCall, charge_all},
+    call::{Changes, Keys, PreparedCall, QuotaCharge, Terms, UsualCall, charge_all},
     entries::{ShardRoom, StoreShard},
-    locks::{Locked, Mutex, Shards, lock},
-    stored_limit::{StoredCounters, StoredLimit, shard_of_tag},
+    locks::{Locked, Mutex, MutexGuard, ShardIndex, Shards, lock},
+    stored_limit::{CountersInForce, StoredCounters, StoredLimit, shard_of_tag},
 };
 use crate::{
     algorithm::{EvictionWeight, Most},
     clock::{ClockReading, SharedClock},
     decision::{Decision, JointDecision},
     error::{ConfigError, LimiterError},
+    key::value::Key,
     limiter::{
         block::Block,
+        call::{Call, Charge},
         local::{
             eviction::{Capacity, LogBudget},
             hash::{KeyHash, KeyHasher},
@@ -141,66 +144,159 @@ impl StoreTable {
         }
     }
 
-    /// Applies an operation of one limit.
-    pub(crate) fn decide(&self, call: StoreCall<'_>) -> Result<Decision, LimiterError> {
-        let calls = [Some(self.prepare(call)?)];
-        let [Some(call)] = &calls else {
-            unreachable!("it was just made");
+    /// Applies an operation of one limit, one of the charges of a call.
+    pub(crate) fn decide(
+        &self,
+        limit: &StoredLimit,
+        charge: &Charge<'_>,
+        call: &Call<'_>,
+    ) -> Result<Decision, LimiterError> {
+        let counted = limit.read();
+        let chosen = (counted.limits).choose(charge.tier, charge.class, charge.op)?;
+        let place_of = |key: &Key| self.place_of(limit, key);
+        let rarely = |counted| self.decide_rarely(iter::once((&(limit, counted), charge)), call);
+        let Some(usual) = UsualCall::of((limit, &counted), charge, chosen, place_of) else {
+            return rarely(counted);
         };
-        let mut shard = lock(&self.shards[call.shard.0]);
-        // Read under the lock, so that a state later than now means that the clock stepped back.
-        let time = self.clock.read().for_timer(call.call.late);
-        let may_block = self.may_block(time.as_nanos());
-        let mut changes = Changes::default();
-        let Some(decision) = call.charge(&mut shard, may_block, time, &mut changes) else {
-            return Ok(self.decide_all(&calls, shard, time));
-        };
+        let mut shard = lock(&self.shards[usual.shard.0]);
+        let (terms, mut changes) = (self.terms(call), Changes::default());
+        if terms.may_block {
+            drop(shard);
+            return rarely(counted);
+        }
+        if !usual.has_one_quota() {
+            return Ok(self.charge_several(&usual, shard, &terms));
+        }
+        let charged = usual.charge_alone(&mut shard, &terms, || self.room(), &mut changes);
         drop(shard);
-        self.settle_up(&changes, time, |tag| call.owns(tag));
-        Ok(decision)
+        self.settle_up(&changes, terms.time, |tag| usual.owns(tag));
+        Ok(usual.decision(charged, terms.time))
     }
 
-    /// Applies operations of several limits in one step, each limit with one key. Operations that take
-    /// units take them from all limits, or from none. No two may have one limit and key.
+    /// Takes units by several quotas of a limit.
+    #[inline(never)]
+    fn charge_several(
+        &self,
+        usual: &UsualCall<'_>,
+        shard: MutexGuard<'_, StoreShard>,
+        terms: &Terms,
+    ) -> Decision {
+        let mut charges = SmallList::<_, FEW_LIMITS>::new();
+        usual
+            .charges()
+            .for_each(|charge| charges.push(Some(charge)));
+        self.charge_all(charges.as_mut_slice(), shard, terms)
+    }
+
+    /// Applies the operations of a call in one step. Operations that take units take them from all limits, or from none.
+    /// No two may have one limit and key.
     pub(crate) fn decide_many<'a>(
-        calls: impl Iterator<Item = (&'a Self, StoreCall<'a>)>,
+        call: &Call<'a>,
+        limit_of: impl Fn(&Charge<'_>) -> Option<(&'a Self, &'a StoredLimit)>,
     ) -> Result<Decision, LimiterError> {
-        let mut table = None;
-        let room = calls.size_hint().1.unwrap_or_default();
-        let mut prepared = SmallList::<_, FEW_LIMITS>::with_room(room);
-        let mut places = SmallList::<_, FEW_LIMITS>::with_room(room);
-        // Not a `for` loop, which would copy each call out of the iterators.
-        let mut calls = calls;
-        calls.try_for_each(|(own, call)| {
-            let call = own.prepare(call)?;
-            places.push(call.shard);
-            prepared.push(Some(call));
-            table = Some(own);
-            Ok::<_, LimiterError>(())
-        })?;
+        let (mut table, room) = (None, call.charges.len());
+        let mut limits = SmallList::<_, FEW_LIMITS>::defaults(room);
+        for (place, charge) in limits.as_mut_slice().iter_mut().zip(call.charges) {
+            if let Some((own, limit)) = limit_of(charge) {
+                *place = Some((limit, limit.read()));
+                table = Some(own);
+            }
+        }
         let table = table.ok_or_else(|| LimiterError::unsupported("no limiter in a store"))?;
+        let limits = limits.as_slice().iter().zip(call.charges);
+        let limits = limits.filter_map(|(limit, charge)| Some((limit.as_ref()?, charge)));
+        let mut places = SmallList::<_, FEW_LIMITS>::with_room(room);
+        let mut usual = SmallList::<_, FEW_LIMITS>::with_room(room);
+        for ((limit, counted), charge) in limits.clone() {
+            let chosen = (counted.limits).choose(charge.tier, charge.class, charge.op)?;
+            let place_of = |key: &Key| table.place_of(limit, key);
+            let Some(one) = UsualCall::of((limit, counted), charge, chosen, place_of) else {
+                return table.decide_rarely(limits, call);
+            };
+            places.push(one.shard);
+            usual.push(Some(one));
+        }
+        let mut charges = SmallList::<_, FEW_LIMITS>::with_room(room);
+        for usual in usual.as_slice().iter().flatten() {
+            usual
+                .charges()
+                .for_each(|charge| charges.push(Some(charge)));
+        }
         let shards = Locked::all(&table.shards, places.as_mut_slice());
-        let calls = prepared.as_slice();
-        let late = calls.iter().flatten().map(|call| call.call.late).min();
-        let time = table.clock.read().for_timer(late.unwrap_or_default());
-        Ok(table.decide_all(calls, shards, time))
+        let terms = table.terms(call);
+        if !terms.may_block {
+            return Ok(table.charge_all(charges.as_mut_slice(), shards, &terms));
+        }
+        drop(shards);
+        table.decide_rarely(limits, call)
+    }
+
+    /// Applies operations of which some do more than a [usual](UsualCall) call.
+    #[cold]
+    #[inline(never)]
+    fn decide_rarely<'a>(
+        &self,
+        limits: impl Iterator<Item = (&'a (&'a StoredLimit, CountersInForce<'a>), &'a Charge<'a>)>,
+        call: &Call<'_>,
+    ) -> Result<Decision, LimiterError> {
+        let mut places = SmallList::<_, FEW_LIMITS>::new();
+        let mut calls = SmallList::<_, FEW_LIMITS>::new();
+        for ((limit, counted), charge) in limits {
+            let op = charge.op.of_limit(self.identity_of(limit))?;
+            let of = self.place_of(limit, charge.key);
+            places.push(of.1);
+            calls.push(Some(PreparedCall::new(
+                (limit, counted),
+                &charge.op(op),
+                of,
+            )?));
+        }
+        let shards = Locked::all(&self.shards, places.as_mut_slice());
+        Ok(self.run_locked(calls.as_slice(), shards, &self.terms(call)))
+    }
+
+    /// The terms of a call whose shards are locked, so that a state later than now means that the clock stepped back.
+    fn terms(&self, call: &Call<'_>) -> Terms {
+        let time = self.clock.read().for_timer(call.late);
+        Terms {
+            time,
+            may_block: self.may_block(time.as_nanos()),
+            wants: call.wants,
+        }
+    }
+
+    /// Takes units by quotas whose shards are locked, all or none.
+    #[inline(always)]
+    fn charge_all(
+        &self,
+        charges: &mut [Option<QuotaCharge<'_>>],
+        mut shards: impl Shards<StoreShard>,
+        terms: &Terms,
+    ) -> Decision {
+        let by = (
+            || self.room(),
+            |limit: &StoredLimit| self.identity_of(limit),
+        );
+        let mut changes = Changes::default();
+        let decision = charge_all(charges, &mut shards, terms, by, &mut changes);
+        drop(shards);
+        self.settle_up(&changes, terms.time, |tag| {
+            charges.iter().flatten().any(|charge| charge.owns(tag))
+        });
+        decision
     }
 
     /// Applies the operations of calls, whose shards are locked.
-    #[inline(never)]
-    fn decide_all(
+    fn run_locked(
         &self,
         calls: &[Option<PreparedCall<'_>>],
         mut shards: impl Shards<StoreShard>,
-        time: ClockReading,
+        terms: &Terms,
     ) -> Decision {
-        let may_block = self.may_block(time.as_nanos());
-        let identity = |limit: &StoredLimit| self.identity_of(limit);
-        let (mut changes, locked) = (Changes::default(), &mut shards);
-        let decision = charge_all(calls, locked, may_block, time, identity, &mut changes)
-            .unwrap_or_else(|| self.run(calls, &mut shards, time, &mut changes));
+        let mut changes = Changes::default();
+        let decision = self.run(calls, &mut shards, terms, &mut changes);
         drop(shards);
-        self.settle_up(&changes, time, |tag| {
+        self.settle_up(&changes, terms.time, |tag| {
             calls.iter().flatten().any(|call| call.owns(tag))
         });
         decision
@@ -213,10 +309,11 @@ impl StoreTable {
         &self,
         calls: &[Option<PreparedCall<'_>>],
         shards: &mut dyn Shards<StoreShard>,
-        time: ClockReading,
+        terms: &Terms,
         changes: &mut Changes,
     ) -> Decision {
-        let may_block = self.may_block(time.as_nanos());
+        let (time, may_block) = (terms.time, terms.may_block);
+        let into = (self.room(), time);
         let mut keys = Keys::of(calls);
         for (at, call) in calls.iter().flatten().enumerate() {
             keys.find(at, call, shards.get(call.shard), may_block, changes);
@@ -234,7 +331,6 @@ impl StoreTable {
             }
         }
         let owns = |tag| calls.iter().flatten().any(|call| call.owns(tag));
-        let into = (self.room(), time);
         let decision = if let [Some(call)] = calls {
             let (apply, mut key) = keys.of_call(0, call, shards.get(call.shard), time);
             let outcome = apply.conclude(&mut key, apply.cost(room), takes);
@@ -244,7 +340,7 @@ impl StoreTable {
         } else {
             let mut joint = JointDecision::with_room(calls.len());
             for (at, call) in calls.iter().flatten().enumerate() {
-                let limit = self.identity_of(call.call.limit);
+                let limit = self.identity_of(call.limit);
                 let (apply, mut key) = keys.of_call(at, call, shards.get(call.shard), time);
                 let outcome = apply.conclude(&mut key, apply.cost(room), takes);
                 apply.write_to(&mut joint, limit, &outcome, &mut key);
@@ -260,10 +356,11 @@ impl StoreTable {
         decision
     }
 
-    #[inline]
-    fn prepare<'a>(&self, call: StoreCall<'a>) -> Result<PreparedCall<'a>, LimiterError> {
-        let shard = call.limit.shard(call.key, self.shards.len());
-        PreparedCall::new(call, shard)
+    /// The hash of a key, and the shard of its entries.
+    #[inline(always)]
+    fn place_of(&self, limit: &StoredLimit, key: &Key) -> (KeyHash, ShardIndex) {
+        let key = self.hasher.hash(key);
+        (key, limit.shard(key, self.shards.len()))
     }
 
     /// The identity of a limit of this store in joint receipts.

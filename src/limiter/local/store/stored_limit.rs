@@ -155,6 +155,12 @@ impl StoredCounters {
         KeyHash::of_tag(tag ^ self.states[0].tag).tag
     }
 
+    /// Whether an entry of this tag is a state of the key.
+    pub(super) fn owns(&self, key: KeyHash, tag: u64) -> bool {
+        let mut names = self.states.iter();
+        names.any(|name| key.mixed_with(*name).tag == tag)
+    }
+
     #[inline]
     pub(super) fn block_of(&self, key: KeyHash) -> KeyHash {
         key.mixed_with(self.block)
