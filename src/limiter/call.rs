@@ -35,8 +35,8 @@ pub struct Call<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Numbers {
-    /// The numbers of a denial, and of a request that waits. Of one that passes at once only that is read: its decision may have
-    /// no quotas, no receipt that a refund can use, and one part for all limits.
+    /// The numbers of a denial, and of a request that waits. Of one that passes at once only that is read: its decision may
+    /// have no quotas, no receipt that a refund can use, and one part for all limits.
     OfDenials,
     /// The numbers of each decision.
     All,

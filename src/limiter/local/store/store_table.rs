@@ -194,6 +194,11 @@ impl StoreTable {
         call: &Call<'a>,
         limit_of: impl Fn(&Charge<'_>) -> Option<(&'a Self, &'a StoredLimit)>,
     ) -> Result<Decision, LimiterError> {
+        if let [charge] = call.charges
+            && let Some((own, limit)) = limit_of(charge)
+        {
+            return own.decide(limit, charge, call);
+        }
         let (mut table, room) = (None, call.charges.len());
         let mut limits = SmallList::<_, FEW_LIMITS>::defaults(room);
         for (place, charge) in limits.as_mut_slice().iter_mut().zip(call.charges) {
