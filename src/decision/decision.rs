@@ -102,6 +102,12 @@ impl Decision {
         self.ruling.outcome()
     }
 
+    /// Whether the request passes without a wait.
+    #[inline]
+    pub(crate) const fn passes_at_once(&self) -> bool {
+        !self.ruling.denied && self.ruling.delay == 0
+    }
+
     /// Whether the request does not pass.
     pub const fn is_denied(&self) -> bool {
         self.ruling.denied

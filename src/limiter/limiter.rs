@@ -85,7 +85,7 @@ pub trait Limiter: Send + Sync + 'static {
 
     /// Takes units of the default tier's quotas for a class of requests, as an [`Acquire`](Op::Acquire) does, if the
     /// limiter can at once and without a [`Decision`]: so a layer charges before it takes a request apart. `None`: nothing
-    /// was taken, and [`call`](Self::call) decides. [`Facts::charges`] has whether it is worth a call.
+    /// was taken, and [`call`](Self::call) decides.
     #[doc(hidden)]
     #[inline]
     fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
@@ -197,10 +197,10 @@ pub struct Facts {
     /// A number that is equal for all handles to one limiter, if there is one. By it a layer detects that a
     /// request was charged already.
     pub identity: Option<usize>,
-    /// Whether [`Limiter::charge`] takes units of the quotas as they are now. A limiter that holds another one forwards
-    /// both, or neither.
+    /// Whether it answers each call at once, never [later](Pending::Later): a layer then charges before it takes a request
+    /// apart.
     #[doc(hidden)]
-    pub charges: bool,
+    pub answers_at_once: bool,
 }
 
 impl Default for Facts {
@@ -220,7 +220,7 @@ impl Facts {
                 "the limiter does not support priorities; use a LocalLimiter or a RedisLimiter",
             )),
             identity: None,
-            charges: false,
+            answers_at_once: false,
         }
     }
 
@@ -263,7 +263,7 @@ impl Facts {
             blocks: all.blocks || of.blocks,
             classes: all.classes.and(of.classes),
             identity: None,
-            charges: false,
+            answers_at_once: false,
         })
     }
 }
@@ -480,8 +480,8 @@ mod tests {
             AnyLimiter::new(alone()?),
             Arc::new(AnyLimiter::new(Arc::new(alone()?))),
         );
-        assert!(limiters.0.facts().charges && limiters.1.facts().charges);
-        assert!(limiters.2.facts().charges && limiters.3.facts().charges);
+        assert!(limiters.0.facts().answers_at_once && limiters.1.facts().answers_at_once);
+        assert!(limiters.2.facts().answers_at_once && limiters.3.facts().answers_at_once);
         let (low, critical) = (Priority::share(50).expect("half"), Priority::CRITICAL);
         for (class, units) in [(low, 1), (low, 1), (low, 1), (critical, 2), (critical, 1)] {
             let charge = Charge::new(&key, crate::limiter::OpRef::Acquire(units)).class(class);
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limiter_of_other_quotas_says_that_it_does_not_charge() -> Result<(), ConfigError> {
+    fn a_limiter_of_other_quotas_decides_by_calls() -> Result<(), ConfigError> {
         let key = Key::from("alice");
         let changed = LocalLimiter::new(QUOTA);
         changed.set_quota("default", QUOTA.burst(7))?;
@@ -513,7 +513,7 @@ mod tests {
             changed,
         ];
         for limiter in others {
-            assert!(!limiter.facts().charges);
+            assert!(limiter.facts().answers_at_once);
             assert!(limiter.charge(Priority::CRITICAL, &key, 1).is_none());
             assert!(limiter.peek(&key, 4).is_allowed());
         }

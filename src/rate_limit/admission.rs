@@ -37,7 +37,7 @@ pub struct Admission<L, R> {
     pub(super) extracts_alone: bool,
     /// Whether that is so, except that requests have classes.
     pub(super) extracts_class: bool,
-    /// Whether requests are charged before they are taken apart: the extractor alone finds keys, and the limiter charges at
+    /// Whether requests are charged before they are taken apart: the extractor alone finds keys, and the limiter answers at
     /// once.
     pub(super) charges: bool,
     /// Whether requests are charged by [`Op::Reserve`], since another operation may follow.
@@ -67,7 +67,7 @@ impl<L: Limiter, R> Admission<L, R> {
             settles_denials: !revises && !overflows,
             plain: settings.are_plain(),
             extracts_alone: extracts_alone && settings.common.priority.is_none(),
-            charges: facts.charges && extracts_alone && settings.common.priority.is_none(),
+            charges: facts.answers_at_once && extracts_alone && settings.common.priority.is_none(),
             extracts_class: extracts_alone && settings.common.priority.is_some(),
             warnings: LimiterWarnings::new(),
             key_stage,

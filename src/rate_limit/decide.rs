@@ -5,7 +5,7 @@
 //! is rejected, with its response; or the decision takes time.
 //!
 //! 0. `begin` charges a request of a plain layer before it is taken apart, if its extensions have the key and the limiter
-//!    charges at once. An allowed one is done; a denied one goes on at 3.
+//!    answers at once. An allowed one is done; a denied one goes on at 3.
 //! 1. `decide` finds the key. A request that is not counted is done (`uncounted`).
 //! 2. Key, tier, class and cost for each limit are a [`ChargeRequest`]. `decide_now` requests the charge. An allowed request of a plain layer is
 //!    done: its response gets fields, by the numbers of the decision.
@@ -42,7 +42,7 @@ use crate::{
     error::LimiterError,
     headers::QuotaNumbers,
     key::Key,
-    limiter::{Charge, Limiter, LocalLimiter, Pending},
+    limiter::{Call, Charge, Limiter, LocalLimiter, Numbers, Pending},
     middleware::{
         gate::{Admit, Admits, Begun, FinalOutcome, Gate, GateFuture, RequestOutcome},
         key_extraction_rules::{Keys, Uncounted},
@@ -141,7 +141,7 @@ pub struct PendingOutcome<L, R> {
 type LateDecision = (Result<Decision, LimiterError>, KeptCharges, DecisionTrace);
 
 impl<L: Limiter, R> Admission<L, R> {
-    /// Charges a request by its extensions, if the limiter charges at once and they have its key.
+    /// Charges a request by its extensions, if the limiter answers at once and they have its key.
     #[inline(always)]
     fn begin(self: &Arc<Self>, extensions: &Extensions) -> Begun<ResponseWork<L, R>> {
         if !self.charges || self.key_stage.diagnostics().is_active() {
@@ -154,7 +154,20 @@ impl<L: Limiter, R> Admission<L, R> {
             Some(charged) if !charged.is_taken() => Begun::Denied(key, charged.decision()),
             Some(_) if !self.responder().decorates() => Begun::Pass(ResponseWork::Nothing),
             Some(charged) => Begun::Pass(ResponseWork::showing(&mut charged.decision(), self)),
-            None => Begun::Nothing,
+            None => self.begin_by_call(key),
+        }
+    }
+
+    /// Charges a request by a call, which is answered at once.
+    #[inline(never)]
+    fn begin_by_call(self: &Arc<Self>, key: Key) -> Begun<ResponseWork<L, R>> {
+        let charges = [self.charge(&key)];
+        match self.request_for(ChargeRequest::of(&charges), true) {
+            Pending::Ready(Ok(mut decision)) if decision.passes_at_once() => {
+                Begun::Pass(ResponseWork::showing(&mut decision, self))
+            }
+            Pending::Ready(Ok(decision)) => Begun::Denied(key, decision),
+            Pending::Ready(Err(_)) | Pending::Later(_) => Begun::Nothing,
         }
     }
 
@@ -296,7 +309,7 @@ impl<L: Limiter, R> Admission<L, R> {
     where
         R: Reject<B>,
     {
-        let mut answer = self.request(charge);
+        let mut answer = self.request_for(charge, plain);
         match &mut answer {
             Pending::Ready(Ok(decision)) if self.passes_plainly(plain, decision) => {
                 RequestOutcome::Pass(ResponseWork::showing(decision, self))
@@ -306,6 +319,17 @@ impl<L: Limiter, R> Admission<L, R> {
             }
             _ => self.defer(charge, Some(answer), parts),
         }
+    }
+
+    /// Requests the charge, without numbers if nobody reads those of a request that passes.
+    #[inline]
+    fn request_for(&self, charge: ChargeRequest<'_>, plain: bool) -> Pending<L::Future> {
+        let wants = if plain && !self.responder().decorates() {
+            Numbers::OfDenials
+        } else {
+            Numbers::All
+        };
+        self.limiter.call(&Call::of(charge.charges).wants(wants))
     }
 
     /// Decides about a request that the first answer does not settle, or that waits before its first
@@ -416,8 +440,7 @@ impl<L: Limiter, R> Admission<L, R> {
     /// the admission, which most callers know.
     #[inline]
     fn passes_plainly(&self, plain: bool, decision: &Decision) -> bool {
-        let is_allowed = decision.outcome() == Outcome::Allowed;
-        plain && is_allowed && !self.key_stage.diagnostics().is_active()
+        plain && decision.passes_at_once() && !self.key_stage.diagnostics().is_active()
     }
 
     /// Checks one of a layer's first requests for signs of a wrong set-up.
