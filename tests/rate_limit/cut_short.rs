@@ -550,6 +550,22 @@ async fn a_limit_that_is_used_up() {
          O9: service called, service, body, body#2, body#3",
     )
     .await;
+    // The denial starts a block, which is reported once it is final.
+    let blocks = |stage: &Stage| {
+        let limiter = LocalLimiter::builder(Quota::per(LIMIT, testkit::AGE).fixed_window());
+        let limiter = limiter.block_for(LONG).clock(ManualClock::new());
+        let limiter = limiter.build().unwrap();
+        assert!(limiter.acquire(&Key::global(), LIMIT).is_allowed());
+        let layer = RateLimitLayer::new(Staged(stage.clone(), limiter), Global).wait(LONG);
+        world(&layer.observer(stage.observer()), stage)
+    };
+    check(
+        blocks,
+        "0: readiness, unpolled, reserve, reserve done, deny, deny done; D0: end",
+        "0: readiness, reserve called, unpolled, reserve, reserve done, deny called, deny, deny
+            done, Decided",
+    )
+    .await;
     check(
         |stage| world(&layer(stage).shadow(true), stage),
         "9: readiness, unpolled, acquire, acquire done; D9: service, body, body#2, body#3, end",
