@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    call::{Call, Charge},
+    call::{Call, Charge, OpRef},
     charged::Charged,
     tier::Tier,
 };
@@ -131,7 +131,7 @@ pub trait Limiter: Send + Sync + 'static {
     /// # }
     /// ```
     fn acquire(&self, key: &Key, cost: u64) -> Pending<Self::Future> {
-        self.apply(key, Op::Acquire(cost))
+        self.call(&Call::of(&[Charge::new(key, OpRef::Acquire(cost))]))
     }
 
     /// Takes what is available, at most `most` units; [`Decision::charged`] is their number. Denied if there
