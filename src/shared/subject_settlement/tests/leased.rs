@@ -51,7 +51,7 @@ fn no_unit_of_a_window_or_slice_is_spent_in_the_next() {
             .sliding_window()
             .slices(5),
     ] {
-        // So late no more than is asked for until then.
+        // Shortly before the end no more than is asked for until then.
         for (left, units) in [(100_000, 2), (10_000, 0)] {
             let mut world = World::new(&[quota], 1, START + SECOND - left);
             assert_eq!(world.lease(0, &request_of(5, 5)).units, units);
