@@ -94,6 +94,7 @@ impl<L: Limiter, R> Admission<L, R> {
         self.key_stage.undecided(error, policies)
     }
 
+    #[cfg(feature = "rules")]
     #[inline]
     pub(super) fn request(&self, charge: ChargeRequest<'_>) -> Pending<L::Future> {
         self.limiter.call(&Call::of(charge.charges))
