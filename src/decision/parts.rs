@@ -74,7 +74,7 @@ impl From<Vec<QuotaStatus<'_>>> for QuotaStatuses {
 }
 
 impl QuotaStatuses {
-    /// Those of a decision whose numbers nobody reads.
+    /// The statuses of a decision whose numbers nobody reads.
     pub(crate) const NONE: Self = Self(Parts::None);
 
     #[inline]
