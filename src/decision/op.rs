@@ -92,7 +92,7 @@ pub enum OpRef<'a> {
 }
 
 impl Op {
-    /// The operation as a [charge](Charge) has it.
+    /// The operation as a [charge](crate::limiter::Charge) has it.
     #[inline]
     pub const fn as_ref(&self) -> OpRef<'_> {
         match self {

@@ -18,7 +18,7 @@ use crate::{
     clock::OsClock,
     decision::{Decision, Op, Policy, Receipt},
     error::{LimiterError, LimiterErrorKind},
-    limiter::{Call, Limiter, OpRef, Pending},
+    limiter::{Limiter, OpRef},
     log::{self, Code},
     middleware::{key_extraction::KeyStage, responder::Responder, setup_diagnostics::Diagnostics},
     observe::{Corrected, Decided, Event, KeysOf},
@@ -92,12 +92,6 @@ impl<L: Limiter, R> Admission<L, R> {
         let diagnostics = self.key_stage.diagnostics();
         self.warnings.report_undecided(error, diagnostics);
         self.key_stage.undecided(error, policies)
-    }
-
-    #[cfg(feature = "rules")]
-    #[inline]
-    pub(super) fn request(&self, charge: ChargeRequest<'_>) -> Pending<L::Future> {
-        self.limiter.call(&Call::of(charge.charges))
     }
 
     /// The operation that charges a request this cost.

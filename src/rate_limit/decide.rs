@@ -294,7 +294,7 @@ impl<L: Limiter, R> Admission<L, R> {
     where
         R: Reject<B>,
     {
-        let answer = (!self.may_queue(charge)).then(|| self.request(charge));
+        let answer = (!self.may_queue(charge)).then(|| self.request_for(charge, false));
         self.defer(charge, answer, parts)
     }
 
@@ -323,7 +323,7 @@ impl<L: Limiter, R> Admission<L, R> {
 
     /// Requests the charge, without numbers if nobody reads those of a request that passes.
     #[inline]
-    fn request_for(&self, charge: ChargeRequest<'_>, plain: bool) -> Pending<L::Future> {
+    pub(super) fn request_for(&self, charge: ChargeRequest<'_>, plain: bool) -> Pending<L::Future> {
         let wants = if plain && !self.responder().decorates() {
             Numbers::OfDenials
         } else {

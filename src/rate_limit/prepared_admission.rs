@@ -246,7 +246,7 @@ impl<L: Limiter, R> PreparedAdmission<L, R> {
     {
         let charges = [self.charge(&self.terms[0], counted)];
         let charge = self.request(&charges);
-        match self.admission.request(charge) {
+        match self.admission.request_for(charge, false) {
             Pending::Ready(answer) => {
                 let reservation = report(&self.admission, answer, charge)?;
                 Some(ShadowRequest(ShadowCharge::Decided(reservation)))
