@@ -1,6 +1,6 @@
 //! An operation of its own for each of several limits, and what each of them was charged.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use proptest::{collection::vec, prelude::*};
 use testkit::now;
@@ -153,7 +153,7 @@ fn wrong_operations_are_errors_and_none_is_applied() {
     for (at, limiter) in [
         AnyLimiter::new(alone),
         AnyLimiter::new(together.clone()),
-        AnyLimiter::new(std::sync::Arc::new(together)),
+        AnyLimiter::new(Arc::new(together)),
     ]
     .iter()
     .enumerate()
@@ -161,6 +161,50 @@ fn wrong_operations_are_errors_and_none_is_applied() {
         let decision = each(limiter, &keys(1), &two[..1]).unwrap();
         assert_eq!(decision.remaining(), Some(4 - at as u64));
     }
+}
+
+fn refuses_lists(limiter: &impl Limiter, handle: &str) {
+    let key = key(0);
+    for (limits, text) in [
+        (&[Some(0), Some(0)][..], "one for each limit at most"),
+        (&[Some(1), Some(0)], "in the order of the limits"),
+        (&[Some(0), Some(2), Some(1)], "in the order of the limits"),
+        (&[Some(0), Some(1), Some(1)], "one for each limit at most"),
+        (&[Some(0), Some(3)], "the call is for 4"),
+        (&[Some(0), None], "the call is for 1"),
+        (&[], "the call is for 0"),
+    ] {
+        for op in [OpRef::Acquire(1), OpRef::AcquireUpTo(1), OpRef::Spend(1)] {
+            let charge = |limit: &Option<usize>| {
+                let only = Charge::new(&key, op);
+                limit.map_or(only, |limit| only.limit(limit))
+            };
+            let charges: Vec<_> = limits.iter().map(charge).collect();
+            let answer = now(limiter.call(&Call::of(&charges)).into_future());
+            let error = answer.expect_err("no charge of each limit");
+            let case = format!("{handle}: {limits:?}, {op:?}: {error}");
+            assert_eq!(error.kind(), LimiterErrorKind::Unsupported, "{case}");
+            assert!(error.to_string().contains(text), "{case}");
+        }
+    }
+}
+
+#[test]
+fn call_has_one_charge_of_a_limit_at_most_in_their_order_or_charges_nothing() {
+    let store = LocalStore::new();
+    let limits = ["a", "b", "c"].map(|name| stored(window(9, name), &store));
+    let limiter = JointLimiter::new(limits.clone()).unwrap();
+    let of_any = JointLimiter::new(limits.map(AnyLimiter::new)).unwrap();
+    refuses_lists(&limiter, "JointLimiter");
+    refuses_lists(&of_any, "JointLimiter of AnyLimiter");
+    refuses_lists(&Arc::new(limiter.clone()), "Arc");
+    refuses_lists(&AnyLimiter::new(limiter.clone()), "AnyLimiter");
+    refuses_lists(&AnyLimiter::new(of_any), "AnyLimiter of both");
+    let spent = limiter
+        .limiters()
+        .iter()
+        .map(|limit| limit.peek(&key(0), 0));
+    assert!(spent.map(|peeked| peeked.remaining()).eq([Some(9); 3]));
 }
 
 /// A limiter of any type passes the operations on.
