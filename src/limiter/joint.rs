@@ -156,7 +156,7 @@ impl<L: Member> JointLimiter<L> {
             match charge.limit {
                 None if limiters.len() > 1 => return Err(self.wrong_number(1)),
                 _ if charge.index() >= limiters.len() => {
-                    return Err(self.wrong_number(charge.index() + 1));
+                    return Err(self.wrong_number(charge.index().saturating_add(1)));
                 }
                 _ if charge.index() < next => {
                     return Err(LimiterError::unsupported(

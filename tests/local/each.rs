@@ -171,6 +171,7 @@ fn refuses_lists(limiter: &impl Limiter, handle: &str) {
         (&[Some(0), Some(2), Some(1)], "in the order of the limits"),
         (&[Some(0), Some(1), Some(1)], "one for each limit at most"),
         (&[Some(0), Some(3)], "the call is for 4"),
+        (&[Some(usize::MAX)], "the call is for"),
         (&[Some(0), None], "the call is for 1"),
         (&[], "the call is for 0"),
     ] {
