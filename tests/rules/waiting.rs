@@ -100,3 +100,42 @@ async fn a_request_of_two_rules_stands_behind_those_of_one() {
     assert_eq!(export.join_all().await, [(0, 429)]);
     assert_eq!(passed(line).await, [0, 100, 200, 300, 400, 500]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_for_the_shortest_wait_of_those_that_deny_it() {
+    let (three, two, free) = ("20/minute burst 1", "30/minute burst 1", "10/second");
+    for (rules, answer) in [
+        // Two that deny for 3 s.
+        (&[(three, "5s"), (three, "4s")][..], (300, 200)),
+        (&[(three, "5s"), (three, "2s")], (0, 429)),
+        (&[(three, "2s"), (three, "5s")], (0, 429)),
+        (&[(three, "5s"), (three, "")], (0, 429)),
+        (&[(three, ""), (three, "5s")], (0, 429)),
+        // The longest denial binds, and the shortest wait counts.
+        (&[(three, "5s"), (two, "2500ms")], (0, 429)),
+        (&[(three, "5s"), (two, "3500ms")], (300, 200)),
+        (&[(two, ""), (three, "5s")], (0, 429)),
+        // A rule that does not deny has no say.
+        (&[(three, "5s"), (free, "1s")], (300, 200)),
+        (&[(three, "5s"), (three, "4s"), (free, "")], (300, 200)),
+    ] {
+        let rule = |(number, (quota, wait)): (usize, &(&str, &str))| {
+            let wait = match *wait {
+                "" => String::new(),
+                longest => format!(", wait: {longest}"),
+            };
+            format!("\n  - {{name: r{number}, key: global, quota: {quota}{wait}}}")
+        };
+        let list: String = rules.iter().enumerate().map(rule).collect();
+        let ruled = ruled(&format!("rules:{list}"));
+        let mut sent = JoinSet::new();
+        for _ in 0..2 {
+            send(&mut sent, &ruled, "GET /", "ann", "acme").await;
+        }
+        let mut answers = sent.join_all().await;
+        answers.sort_unstable();
+        let mut expected = [(0, 200), answer];
+        expected.sort_unstable();
+        assert_eq!(answers, expected, "{rules:?}");
+    }
+}
