@@ -10,10 +10,10 @@ use std::{
 };
 
 use http::{Request, Response, StatusCode};
-use testkit::both_clocks::BothClocks;
+use testkit::{both_clocks::BothClocks, now};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    LocalStore,
+    Key, LocalStore,
     clock::ManualClock,
     observe::Event,
     rules::{Format, Rules, RulesLayer},
@@ -81,6 +81,13 @@ impl Ruled {
             .as_u16()
     }
 
+    /// The units that are left of a rule's quota for everybody.
+    fn left(&self, rule: &str) -> Option<u64> {
+        let limiter = self.layer.handle().rules().limiter_of(rule)?;
+        let peeked = now(limiter.peek(&Key::global(), 0).into_future());
+        peeked.expect("an answer").remaining()
+    }
+
     /// How many of `count` requests pass.
     pub(crate) async fn passed(&self, count: usize, path: &str) -> usize {
         let mut passed = 0;
@@ -136,19 +143,36 @@ async fn a_missing_key_is_shared_rejected_or_skipped() {
 
 #[tokio::test]
 async fn each_rule_has_a_cost_of_its_own() {
-    let ruled = Ruled::yaml(
-        "rules:
-  - {name: units, quota: 100/minute, cost: {method: {POST: 5}}, headers: [x_ratelimit]}
-  - {name: requests, quota: 3/minute}",
-    );
-    for _ in 0..3 {
-        assert_eq!(ruled.send("POST /", &[]).await.status(), 200);
+    let units = "  - {name: units, key: global, quota: 100/day fixed_window,
+     cost: {default: 2, method: {POST: 5}, header: {name: x-cost, max: 9}}}";
+    let others = "
+  - {name: three, key: global, quota: 100/day fixed_window, cost: 3}
+  - {name: requests, key: global, quota: 100/day fixed_window}";
+    for (rules, of_others) in [(units, &[][..]), (&format!("{units}{others}"), &[3, 1])] {
+        let ruled = Ruled::yaml(&format!("rules:\n{rules}"));
+        let all_left = || {
+            let names = ["units", "three", "requests"].iter();
+            names.filter_map(|name| ruled.left(name)).collect()
+        };
+        for (line, cost, of_units) in [
+            ("GET /", None, 2),
+            ("POST /", None, 5),
+            ("POST /", Some("7"), 7),
+            ("GET /", Some("8"), 8),
+            ("POST /", Some("4"), 5),
+            ("GET /", Some("1000"), 9),
+        ] {
+            let before: Vec<u64> = all_left();
+            let headers = cost.map(|cost| ("x-cost", cost));
+            assert_eq!(ruled.send(line, headers.as_slice()).await.status(), 200);
+            let charged = before
+                .iter()
+                .zip(all_left())
+                .map(|(before, left)| before - left);
+            let expected = [&[of_units], of_others].concat();
+            assert_eq!(charged.collect::<Vec<_>>(), expected, "{line} {cost:?}");
+        }
     }
-    let denied = ruled.send("POST /", &[]).await;
-    assert_eq!(denied.status(), 429);
-    ruled.clock.advance(Duration::from_secs(60));
-    let names = &ruled.send("GET /", &[]).await.headers()["x-ratelimit-limit"].clone();
-    assert!(!names.is_empty());
 }
 
 #[tokio::test]
@@ -369,6 +393,36 @@ rules:
     ];
     assert_eq!(denied[1].status(), 429);
     assert!(denied[1].headers().contains_key("retry-after"));
+}
+
+/// Whichever of them denies.
+#[tokio::test]
+async fn fields_are_those_of_the_first_rule_that_is_not_in_the_shadow() {
+    let rule = |name: &str, headers: &str, more: &str| {
+        format!("\n  - {{name: {name}, key: global, headers: [{headers}]{more}}}")
+    };
+    let (x, draft) = ("x_ratelimit", "ietf_draft11");
+    let (two, one) = (", quota: 2/day", ", quota: 1/day");
+    let shadow = ", quota: 1/day, mode: shadow";
+    for (rules, first) in [
+        ([("a", x, two), ("b", draft, one)], x),
+        ([("a", x, one), ("b", draft, two)], x),
+        ([("a", draft, two), ("b", x, one)], draft),
+        ([("a", draft, one), ("b", x, two)], draft),
+        ([("a", x, shadow), ("b", draft, one)], draft),
+        ([("a", draft, one), ("b", x, shadow)], draft),
+    ] {
+        let list = rules.map(|(name, headers, more)| rule(name, headers, more));
+        let ruled = Ruled::yaml(&format!("rules:{}", list.concat()));
+        for status in [200, 429] {
+            let response = ruled.send("GET /", &[]).await;
+            let has = |field| response.headers().contains_key(field);
+            let shown = (has("x-ratelimit-limit"), has("ratelimit"));
+            let expected = (first == x, first == draft);
+            assert_eq!(response.status(), status, "{rules:?}");
+            assert_eq!(shown, expected, "{rules:?}, {status}");
+        }
+    }
 }
 
 #[tokio::test]
