@@ -9,7 +9,7 @@ pub(crate) struct KeyHash {
     pub(crate) tag: u64,
     /// The bits that choose the two buckets of the key, each with one half; may equal those of the tag. One number,
     /// so that a hash is passed in two registers.
-    bucket_bits: u64,
+    pub(super) bucket_bits: u64,
 }
 
 impl KeyHash {

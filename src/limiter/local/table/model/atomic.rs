@@ -25,7 +25,7 @@ impl AtomicU64 {
         self.turn.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn load(&self, order: Ordering) -> u64 {
+    pub(in super::super) fn load(&self, order: Ordering) -> u64 {
         self.take_turn();
         self.value.load(order)
     }
@@ -40,7 +40,7 @@ impl AtomicU64 {
         self.value.fetch_add(value, order)
     }
 
-    fn compare_exchange(
+    pub(in super::super) fn compare_exchange(
         &self,
         old: u64,
         new: u64,
@@ -51,7 +51,7 @@ impl AtomicU64 {
         self.value.compare_exchange(old, new, success, failure)
     }
 
-    fn compare_exchange_weak(
+    pub(in super::super) fn compare_exchange_weak(
         &self,
         old: u64,
         new: u64,

@@ -57,16 +57,16 @@ pub(super) struct Model {
     /// The near and the far ones.
     pub(super) buckets: [usize; 2],
     pub(super) before: Vec<Call>,
-    threads: Vec<Vec<Call>>,
+    pub(super) threads: Vec<Vec<Call>>,
     /// The most preemptions of a schedule, so that the test takes a few seconds.
     /// `LOOM_MAX_PREEMPTIONS` sets more.
-    preemptions: usize,
+    pub(super) preemptions: usize,
 }
 
 impl Model {
     /// Fails in the first schedule without an equal sequential order. `outcomes` different outcomes must
     /// occur: a search that misses them proves nothing.
-    fn check(self, outcomes: usize) {
+    pub(super) fn check(self, outcomes: usize) {
         let started = Instant::now();
         let mut model = loom::model::Builder::new();
         model.max_branches = 10_000;
@@ -136,7 +136,7 @@ impl Model {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Outcome {
     /// The results of each thread.
-    results: Vec<Vec<u64>>,
-    content: Vec<(u64, u64)>,
-    evictions: u64,
+    pub(super) results: Vec<Vec<u64>>,
+    pub(super) content: Vec<(u64, u64)>,
+    pub(super) evictions: u64,
 }
