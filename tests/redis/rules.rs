@@ -1,6 +1,15 @@
 //! Rules that count in Redis: for all nodes, across reloads, and together or not at all.
 
-use std::{convert::Infallible, fs, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    fs,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use http::{Request, Response, StatusCode};
 use testkit::{needs, servers::Server};
@@ -8,8 +17,11 @@ use tokio::{sync::Semaphore, task::JoinSet};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     Decision, Global, Key, Quota, RateLimitLayer, RedisLimiter, RedisStore,
+    rate_limit::settled,
     rules::{Format, HoldingRulesLayer, Rules, RulesLayer},
 };
+
+use crate::harness::fake::{self, FakeServer};
 
 fn store(url: &str) -> RedisStore {
     let store = RedisStore::builder().deadline(Duration::from_secs(20));
@@ -297,6 +309,31 @@ async fn what_cannot_be_taken_back_stands_alone() {
     }
     let blocking = layer(&store, "rules: [{name: a, quota: 1/day, block_for: 1h}]");
     assert_eq!(passed(&blocking, 3, &[]).await, 1);
+}
+
+#[tokio::test]
+async fn shadow_that_answers_after_the_response_is_settled_by_its_status() {
+    for (is_denied, status, corrections) in [(false, 401, 0), (false, 200, 1), (true, 200, 0)] {
+        let (answers, calls) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (held, counted) = (Arc::clone(&answers), Arc::clone(&calls));
+        let server = FakeServer::new(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let held = Arc::clone(&held);
+            Box::pin(async move {
+                let _answers = held.acquire().await;
+                Ok(fake::of_bucket(is_denied, 7))
+            })
+        });
+        let builder = RedisStore::builder().deadline(Duration::from_secs(20));
+        let rules = "rules: [{name: watched, key: global, quota: 9/day, mode: shadow, \
+                     count_if: {status: [401]}}]";
+        let layer = layer(&builder.connection(server).unwrap(), rules);
+        assert_eq!(answered(&layer, status, &[]).await.status(), status);
+        answers.add_permits(1);
+        settled().await;
+        let corrected = calls.load(Ordering::Relaxed) - 1;
+        assert_eq!(corrected, corrections, "{is_denied}, {status}");
+    }
 }
 
 /// A port that nobody listens on.
