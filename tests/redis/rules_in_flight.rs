@@ -16,7 +16,7 @@ use tower_ratelimit::{
 
 use crate::leases::has_leases;
 
-type Held = Response<SpendBody<ConcurrencyBody<Full<bytes::Bytes>>>>;
+type Held = Response<ConcurrencyBody<SpendBody<Full<bytes::Bytes>>>>;
 
 /// No server listens there.
 const NOWHERE: &str = "redis://127.0.0.1:1";

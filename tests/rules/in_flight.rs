@@ -14,7 +14,7 @@ use tower_ratelimit::{
 
 use crate::layer::store;
 
-type Held = Response<SpendBody<ConcurrencyBody<Full<bytes::Bytes>>>>;
+type Held = Response<ConcurrencyBody<SpendBody<Full<bytes::Bytes>>>>;
 
 fn builder() -> RulesBuilder {
     Rules::builder()

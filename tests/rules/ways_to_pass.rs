@@ -1,7 +1,11 @@
 //! The ways in which a request passes, and what each charges: the table of the page of rules, cell by cell.
 
-use std::convert::Infallible;
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex, OnceLock},
+};
 
+use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use testkit::now;
@@ -10,7 +14,10 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     Key, LocalStore,
     clock::{Clock, Timestamp},
-    rules::{Format, HoldingRulesLayer, Rules, RulesLayer},
+    concurrency::ConcurrencyBody,
+    observe::Event,
+    rate_limit::SpendBody,
+    rules::{Format, HoldingRulesLayer, Rules, RulesHandle, RulesLayer},
 };
 
 /// Behind the rule of the way: one that counts tokens, and one that counts requests.
@@ -158,6 +165,10 @@ const fn way(
 
 impl Way {
     fn layer(&self) -> HoldingRulesLayer {
+        self.rules_layer().holding()
+    }
+
+    fn rules_layer(&self) -> RulesLayer {
         let key = if self.rule.contains("key:") || self.rule.contains("allow") {
             ""
         } else {
@@ -172,7 +183,7 @@ impl Way {
             .accept_in_flight(true)
             .accept_spend(true)
             .parse(&text, Format::Yaml);
-        RulesLayer::new(rules.unwrap_or_else(|error| panic!("{}: {error}", self.name))).holding()
+        RulesLayer::new(rules.unwrap_or_else(|error| panic!("{}: {error}", self.name)))
     }
 }
 
@@ -183,20 +194,29 @@ fn left(layer: &HoldingRulesLayer, rule: &str) -> Option<u64> {
     now(peek).expect("an answer").remaining()
 }
 
-/// Sends a request whose response uses 1,000 tokens. Returns the permits that its rules hold meanwhile.
-async fn send(layer: &HoldingRulesLayer, name: &str) -> u64 {
-    let inner = service_fn(async |_: Request<()>| {
-        let body = r#"{"model":"m","usage":{"prompt_tokens":600,"completion_tokens":400}}"#;
+type Answer = Response<ConcurrencyBody<SpendBody<Full<Bytes>>>>;
+
+/// It uses 1,000 tokens.
+fn response_body() -> Full<Bytes> {
+    let body = r#"{"model":"m","usage":{"prompt_tokens":600,"completion_tokens":400}}"#;
+    Full::from(body)
+}
+
+async fn respond(layer: &HoldingRulesLayer, name: &str, body: Full<Bytes>) -> Answer {
+    let inner = service_fn(move |_: Request<()>| {
         let response = Response::builder().header("content-type", "application/json");
-        Ok::<_, Infallible>(
-            response
-                .body(Full::<bytes::Bytes>::from(body))
-                .expect("a response"),
-        )
+        let response = response.body(body.clone());
+        async { Ok::<_, Infallible>(response.expect("a response")) }
     });
     let answer = layer.layer(inner).oneshot(Request::new(())).await;
     let answer = answer.expect("it never fails");
     assert_eq!(answer.status(), 200, "{name}");
+    answer
+}
+
+/// Sends a request and reads its response. Returns the permits that its rules hold meanwhile.
+async fn send(layer: &HoldingRulesLayer, name: &str) -> u64 {
+    let answer = respond(layer, name, response_body()).await;
     let held = layer.handle().in_flight()[0].1;
     answer.into_body().collect().await.expect("the body passes");
     held
@@ -228,6 +248,46 @@ async fn each_way_to_pass_charges_what_the_page_says() {
             "{}: permits at the end",
             way.name
         );
+    }
+}
+
+/// A client whose permit is free again has paid for what it got.
+#[tokio::test(start_paused = true)]
+async fn charges_are_settled_before_permits_are_given_back() {
+    #[derive(Debug, Clone, Copy)]
+    enum End {
+        Read,
+        ReadUntilItIsOver,
+        Dropped,
+        Empty,
+    }
+    for end in [End::Read, End::ReadUntilItIsOver, End::Dropped, End::Empty] {
+        let held = Arc::new(Mutex::new(Vec::new()));
+        let handle = Arc::new(OnceLock::<RulesHandle>::new());
+        let (at_correction, of_layer) = (Arc::clone(&held), Arc::clone(&handle));
+        let layer = WAYS[0].rules_layer().observer(move |event: &Event<'_>| {
+            if let (Event::Corrected(_), Some(handle)) = (event, of_layer.get()) {
+                at_correction
+                    .lock()
+                    .expect("a list")
+                    .push(handle.in_flight()[0].1);
+            }
+        });
+        let layer = layer.holding();
+        handle.set(layer.handle()).expect("once");
+        let body = match end {
+            End::Empty => Full::default(),
+            _ => response_body(),
+        };
+        let mut body = respond(&layer, "an end", body).await.into_body();
+        match end {
+            End::Read => drop(body.collect().await.expect("the body passes")),
+            End::ReadUntilItIsOver => drop(body.frame().await),
+            End::Dropped => drop(body),
+            End::Empty => {}
+        }
+        assert_eq!(*held.lock().expect("a list"), [1], "{end:?}");
+        assert_eq!(layer.handle().in_flight()[0].1, 0, "{end:?}");
     }
 }
 

@@ -204,10 +204,10 @@ impl CheckedProxy {
 }
 
 /// The body of a response, in a wrapper only if rules hold a permit or follow it.
-fn followed(body: SpendBody<ConcurrencyBody<Body>>) -> Body {
+fn followed(body: ConcurrencyBody<SpendBody<Body>>) -> Body {
     match body.try_into_inner() {
-        Ok(held) => held.try_into_inner().unwrap_or_else(Body::new),
-        Err(spending) => Body::new(spending),
+        Ok(charged) => charged.try_into_inner().unwrap_or_else(Body::new),
+        Err(held) => Body::new(held),
     }
 }
 

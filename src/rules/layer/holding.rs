@@ -55,7 +55,7 @@ where
     R: Reject<B>,
     B: Body<Error: Into<BoxError>> + 'static,
 {
-    type Body = SpendBody<ConcurrencyBody<B>>;
+    type Body = ConcurrencyBody<SpendBody<B>>;
 
     #[inline(always)]
     fn decide(&self, parts: &mut Parts) -> RequestOutcome<HoldingWork<R>, B, PendingHolding<R>> {
@@ -128,8 +128,9 @@ where
         // Taken before an error is returned, which ends the request.
         let permits = std::mem::take(&mut work.permits);
         Poll::Ready(result.map(|response| {
-            let held = response.map(|body| ConcurrencyBody::new(body, permits));
-            follow(&mut work.rate, held)
+            // The charges are settled before the permits are given back.
+            let charged = follow(&mut work.rate, response);
+            charged.map(|body| ConcurrencyBody::new(body, permits))
         }))
     }
 }
