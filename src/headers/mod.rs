@@ -62,6 +62,7 @@ pub(crate) use self::{
     config::Headers,
     quota_numbers::QuotaNumbers,
     renderer::{DenialFields, Renderer},
+    texts::PolicyTexts,
 };
 
 const GRPC: &str = "application/grpc";

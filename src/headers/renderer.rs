@@ -31,7 +31,7 @@ use super::{
     quota_numbers::{self, FewQuotas, KnownNumbers, MOST_QUOTAS, PolicyNumbers},
     rendered_text_cache::{self, CacheKey, KeyOfOne, KeyOfSeveral},
     response_fields::{FieldValues, POLICY, Templates, XRateLimit, put_wait},
-    texts::{ConstantParts, FieldTexts, number_value},
+    texts::{ConstantParts, FieldTexts, PolicyTexts, number_value},
 };
 use crate::{
     decision::{Decision, Policy, Status},
@@ -42,6 +42,8 @@ use crate::{
 pub(crate) struct Renderer {
     headers: Headers,
     parts: ConstantParts,
+    /// The texts of other policies that decisions may have.
+    others: PolicyTexts,
     /// Templates for each quota as the binding one, of a limiter of few quotas that decides about many
     /// requests; otherwise empty.
     templates: Box<[Templates]>,
@@ -79,7 +81,12 @@ impl Renderer {
 
         let mut renderer = Self {
             headers: headers.clone(),
-            parts: ConstantParts::new(headers.ietf, policies),
+            parts: ConstantParts::new(
+                headers.ietf,
+                policies.iter().cloned(),
+                &PolicyTexts::default(),
+            ),
+            others: PolicyTexts::default(),
             templates: Box::default(),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             checked: AtomicU32::new(0),
@@ -100,11 +107,18 @@ impl Renderer {
         renderer
     }
 
+    /// This renderer, which knows the texts of some other policies.
+    pub(crate) fn with_others(mut self, others: PolicyTexts) -> Self {
+        self.others = others;
+        self
+    }
+
     /// A renderer of this decision alone, which checks no policies for one name.
     pub(crate) fn once(headers: &Headers, decision: &Decision) -> Self {
         Self {
             headers: headers.clone(),
-            parts: parts_of(headers, decision),
+            parts: parts_of(headers, decision, &PolicyTexts::default()),
+            others: PolicyTexts::default(),
             templates: Box::default(),
             id: 0,
             checked: AtomicU32::new(CHECKS),
@@ -129,7 +143,8 @@ impl Renderer {
                 self.write_known(values, 0, denied, headers);
             });
         } else if !decision.is_about(&self.parts.policies) {
-            self.write_any(decision, &parts_of(&self.headers, decision), headers);
+            let parts = parts_of(&self.headers, decision, &self.others);
+            self.write_any(decision, &parts, headers);
         } else if let Some((key, numbers)) = self.several_numbers(decision)
             && agrees(numbers.seconds)
         {
@@ -411,9 +426,9 @@ impl Renderer {
 
 /// The constant parts of a decision about other policies than the limiter's.
 #[cold]
-fn parts_of(headers: &Headers, decision: &Decision) -> ConstantParts {
-    let policies: Vec<_> = decision.quotas().map(|quota| quota.policy()).collect();
-    ConstantParts::new(headers.ietf, &policies)
+fn parts_of(headers: &Headers, decision: &Decision, known: &PolicyTexts) -> ConstantParts {
+    let policies = decision.quotas().map(|quota| quota.policy());
+    ConstantParts::new(headers.ietf, policies, known)
 }
 
 impl Headers {

@@ -1,7 +1,12 @@
 //! The texts of the fields: constant parts, the list of `RateLimit`, numbers as digits, and the buffer that they are
 //! written into.
 
-use std::{mem, ops::Range, sync::LazyLock};
+use std::{
+    collections::HashMap,
+    mem,
+    ops::Range,
+    sync::{Arc, LazyLock},
+};
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -30,7 +35,7 @@ impl FieldTexts {
     #[inline(always)]
     pub(super) fn write<'a>(
         draft: Option<IetfDraft>,
-        quotas: impl Iterator<Item = (KnownNumbers, &'a PolicyText)>,
+        quotas: impl Iterator<Item = (KnownNumbers, &'a Arc<PolicyText>)>,
         (remaining, seconds): (u64, u64),
         wait: Option<u64>,
     ) -> Self {
@@ -61,24 +66,33 @@ const COMMA: &[u8] = b", ";
 #[derive(Debug)]
 pub(super) struct ConstantParts {
     pub(super) policies: Box<[Policy]>,
-    pub(super) texts: Box<[PolicyText]>,
+    pub(super) texts: Box<[Arc<PolicyText>]>,
     /// The value of `RateLimit-Policy`; `None` if the response does not have it.
     pub(super) policy_list: Option<HeaderValue>,
 }
 
+/// The texts of a policy, the same in each response.
 #[derive(Debug)]
 pub(super) struct PolicyText {
+    /// The item of `RateLimit-Policy`.
+    item: Box<[u8]>,
     /// The item of `RateLimit` up to its first number.
     opening: Box<[u8]>,
     pub(super) limit: HeaderValue,
 }
 
 impl ConstantParts {
-    pub(super) fn new(draft: Option<IetfDraft>, policies: &[Policy]) -> Self {
+    pub(super) fn new(
+        draft: Option<IetfDraft>,
+        policies: impl Iterator<Item = Policy>,
+        known: &PolicyTexts,
+    ) -> Self {
+        let own = policies.map(|policy| (policy.constant(), known.of(&policy)));
+        let (policies, texts): (Vec<_>, Vec<_>) = own.unzip();
         Self {
-            policies: policies.iter().map(Policy::constant).collect(),
-            texts: policies.iter().map(PolicyText::new).collect(),
-            policy_list: draft.and_then(|draft| policy_list(draft, policies)),
+            policies: policies.into(),
+            policy_list: draft.and_then(|draft| policy_list(draft, &texts)),
+            texts: texts.into(),
         }
     }
 
@@ -97,10 +111,30 @@ impl ConstantParts {
     }
 }
 
+/// The texts of the policies from which decisions about several limits have some.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PolicyTexts(Option<Arc<HashMap<Policy, Arc<PolicyText>>>>);
+
+impl PolicyTexts {
+    #[cfg(feature = "rules")]
+    pub(crate) fn new<'a>(policies: impl Iterator<Item = &'a Policy>) -> Self {
+        let texts = policies.map(|policy| (policy.clone(), Arc::new(PolicyText::new(policy))));
+        Self(Some(Arc::new(texts.collect())))
+    }
+
+    fn of(&self, policy: &Policy) -> Arc<PolicyText> {
+        let known = self.0.as_ref().and_then(|known| known.get(policy));
+        known.map_or_else(|| Arc::new(PolicyText::new(policy)), Arc::clone)
+    }
+}
+
 impl PolicyText {
     fn new(policy: &Policy) -> Self {
         let opening = [&quoted(policy.name()), b";r=".as_slice()].concat();
+        let mut item = TextBuffer::new();
+        push_item(policy, &mut item);
         Self {
+            item: item.text.as_bytes().into(),
             opening: opening.into_boxed_slice(),
             limit: number_value(policy.limit()),
         }
@@ -108,34 +142,35 @@ impl PolicyText {
 }
 
 /// The value of `RateLimit-Policy`; `None` without policies, since RFC 9651 has no empty list.
-fn policy_list(IetfDraft::Draft11: IetfDraft, policies: &[Policy]) -> Option<HeaderValue> {
-    if policies.is_empty() {
-        return None;
-    }
+fn policy_list(IetfDraft::Draft11: IetfDraft, policies: &[Arc<PolicyText>]) -> Option<HeaderValue> {
+    let (first, others) = policies.split_first()?;
     let mut to = TextBuffer::new();
-    for (position, policy) in policies.iter().enumerate() {
-        if position > 0 {
-            to.push(COMMA);
-        }
-        to.push(&quoted(policy.name()));
-        to.push(b";q=");
-        to.push_number(policy.limit());
-        if let (Some(window), false) = (policy.window(), policy.unit() == Unit::ConcurrentRequests)
-        {
-            to.push(b";w=");
-            to.push_number(whole_seconds(window).max(1));
-        }
-        match policy.unit() {
-            Unit::Requests => {}
-            Unit::ConcurrentRequests => to.push(b";qu=\"concurrent-requests\""),
-            Unit::Named(unit) => {
-                to.push(b";qu=");
-                to.push(&quoted(unit.as_str()));
-            }
-        }
+    to.push(&first.item);
+    for policy in others {
+        to.push(COMMA);
+        to.push(&policy.item);
     }
     let whole = to.field_since(0);
     Some(to.finish().value(whole))
+}
+
+/// Writes an item of `RateLimit-Policy`.
+fn push_item(policy: &Policy, to: &mut TextBuffer) {
+    to.push(&quoted(policy.name()));
+    to.push(b";q=");
+    to.push_number(policy.limit());
+    if let (Some(window), false) = (policy.window(), policy.unit() == Unit::ConcurrentRequests) {
+        to.push(b";w=");
+        to.push_number(whole_seconds(window).max(1));
+    }
+    match policy.unit() {
+        Unit::Requests => {}
+        Unit::ConcurrentRequests => to.push(b";qu=\"concurrent-requests\""),
+        Unit::Named(unit) => {
+            to.push(b";qu=");
+            to.push(&quoted(unit.as_str()));
+        }
+    }
 }
 
 /// A String of RFC 9651, with a `?` for each character that is not printable ASCII.
@@ -161,7 +196,7 @@ fn quoted(name: &str) -> Vec<u8> {
 #[inline(always)]
 fn status_list<'a>(
     IetfDraft::Draft11: IetfDraft,
-    quotas: impl Iterator<Item = (KnownNumbers, &'a PolicyText)>,
+    quotas: impl Iterator<Item = (KnownNumbers, &'a Arc<PolicyText>)>,
     to: &mut TextBuffer,
 ) -> Option<BufferedText> {
     for (numbers, text) in quotas {

@@ -96,20 +96,6 @@ impl<L: Member> JointLimiter<L> {
         Ok(Self(Arc::new(Inner { limiters, policies })))
     }
 
-    /// The limits that one request meets, whose decisions are about `policies`. Limits that cannot be charged together
-    /// decide nothing, as an empty list does: every operation is an error.
-    #[cfg(feature = "rules")]
-    pub(crate) fn of_request(
-        limiters: impl IntoIterator<Item = L>,
-        policies: Box<[Policy]>,
-    ) -> Self {
-        let mut limiters: Box<[L]> = limiters.into_iter().collect();
-        if limiters.len() > 1 && check(&limiters).is_err() {
-            limiters = Box::default();
-        }
-        Self(Arc::new(Inner { limiters, policies }))
-    }
-
     /// The limits, in their order: handles to peek, refund, block or reset a key of one limit, or to
     /// change its quota. Each takes its own part of a receipt of several. A receipt of one limit is for that
     /// limit only.
@@ -166,7 +152,7 @@ impl<L: Member> JointLimiter<L> {
                 _ => next = charge.index() + 1,
             }
         }
-        if charges.is_empty() || limiters.is_empty() {
+        if charges.is_empty() {
             return Err(self.wrong_number(0));
         }
         let is_usual = |charge: &Charge<'_>| {
@@ -203,7 +189,6 @@ impl<L: Member> JointLimiter<L> {
     #[cold]
     fn wrong_number(&self, given: usize) -> LimiterError {
         LimiterError::unsupported(match self.0.limiters.len() {
-            0 => "these limits cannot be charged together".to_owned(),
             1 => format!("this limiter has 1 limit, and the call has a charge of limit {given}"),
             count => format!(
                 "this limiter has {count} limits, and the call is for {given}: pass `acquire_all` {count} keys, or `call` \
@@ -214,7 +199,7 @@ impl<L: Member> JointLimiter<L> {
 }
 
 /// Checks that these limiters can be charged together.
-fn check(limiters: &[impl Limiter]) -> Result<(), ConfigError> {
+pub(crate) fn check(limiters: &[impl Limiter]) -> Result<(), ConfigError> {
     let all: Option<Vec<_>> = limiters.iter().map(Limiter::internals).collect();
     match all.as_deref() {
         Some(all @ [first, ..]) => first.check(all),

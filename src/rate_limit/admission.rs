@@ -2,6 +2,7 @@
 //! is independent of tower.
 
 use std::{
+    borrow::Cow,
     error::Error,
     sync::{
         Arc,
@@ -12,13 +13,12 @@ use std::{
 use super::{
     charge_request::{ChargeRequest, DecisionTrace},
     settings::{FinalCost, Settings},
-    spending::Spending,
 };
 use crate::{
     clock::OsClock,
     decision::{Decision, Op, Policy, Receipt},
     error::{LimiterError, LimiterErrorKind},
-    limiter::{Limiter, OpRef},
+    limiter::{Charge, Limiter, OpRef},
     log::{self, Code},
     middleware::{key_extraction::KeyStage, responder::Responder, setup_diagnostics::Diagnostics},
     observe::{Corrected, Decided, Event, KeysOf},
@@ -31,56 +31,76 @@ pub struct Admission<L, R> {
     pub(super) limiter: Arc<L>,
     pub(super) settings: Settings,
     pub(super) key_stage: KeyStage<R>,
-    /// Whether an allowed request needs no work by the settings.
-    pub(super) plain: bool,
-    /// Whether it is plain, and the extractor alone finds keys.
-    pub(super) extracts_alone: bool,
-    /// Whether that is so, except that requests have classes.
-    pub(super) extracts_class: bool,
-    /// Whether requests are charged before they are taken apart: the extractor alone finds keys, and the limiter answers at
-    /// once.
-    pub(super) charges: bool,
+    pub(super) path: Path,
     /// Whether requests are charged by [`Op::Reserve`], since another operation may follow.
     pub(super) reserves: AtomicBool,
     /// Whether denials and responses may start a block in the limiter.
-    pub(super) blocks: bool,
-    /// Whether denied requests pass to the inner service.
-    pub(super) overflows: bool,
-    /// Whether the limiter's first denial decides a request.
-    pub(super) settles_denials: bool,
+    blocks: bool,
+    /// By it a layer detects that a request was charged already.
+    pub(super) identity: usize,
     pub(super) warnings: LimiterWarnings,
+}
+
+/// The way of requests through a layer, chosen when the layer is built: the shortest that its settings allow. On all but
+/// the last an allowed request needs no work by the settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Path {
+    /// Requests are charged before they are taken apart: the extractor alone finds keys, and the limiter answers at once.
+    Early,
+    /// The extractor alone finds keys.
+    Key,
+    /// The extractor alone finds keys, and requests have classes.
+    KeyAndClass,
+    /// Keys are found by lists, a switch or rules.
+    Keys,
+    /// The settings choose tiers or costs, or an allowed request is reported, kept or corrected.
+    Full,
+}
+
+impl Path {
+    fn of<R>(settings: &Settings, key_stage: &KeyStage<R>, charges: bool) -> Self {
+        match (settings.are_plain(), key_stage.has_rules()) {
+            (false, _) => Self::Full,
+            (true, true) => Self::Keys,
+            (true, false) if settings.common.priority.is_some() => Self::KeyAndClass,
+            (true, false) if charges => Self::Early,
+            (true, false) => Self::Key,
+        }
+    }
 }
 
 impl<L: Limiter, R> Admission<L, R> {
     pub(super) fn new(limiter: Arc<L>, rejection: Arc<R>, settings: Settings) -> Self {
         let key_stage = KeyStage::new(&settings.common, rejection, limiter.policies());
-        let revises = settings.revises_denials() && !key_stage.responder().is_shadow();
-        let overflows = settings.overflow.is_always() && !key_stage.responder().is_shadow();
+        Self::with_stage(limiter, key_stage, settings)
+    }
+
+    pub(super) fn with_stage(limiter: Arc<L>, key_stage: KeyStage<R>, settings: Settings) -> Self {
+        let is_shadow = key_stage.responder().is_shadow();
         // An overflowed request starts no block, so it is reserved as well.
-        let may_continue = revises || overflows || settings.final_cost.is_some();
-        let extracts_alone = settings.are_plain() && !key_stage.has_rules();
+        let revises = settings.elastic.is_some() || settings.waiting.is_enabled();
+        let may_continue = settings.final_cost.is_some()
+            || !settings.limits.is_empty()
+            || ((revises || settings.overflow) && !is_shadow);
         let facts = limiter.facts();
+        let own = || Arc::as_ptr(&limiter).addr();
         let admission = Self {
+            path: Path::of(&settings, &key_stage, facts.answers_at_once),
             reserves: AtomicBool::new(may_continue && facts.supports(&Op::Reserve(1))),
             blocks: facts.blocks,
-            overflows,
-            settles_denials: !revises && !overflows,
-            plain: settings.are_plain(),
-            extracts_alone: extracts_alone && settings.common.priority.is_none(),
-            charges: facts.answers_at_once && extracts_alone && settings.common.priority.is_none(),
-            extracts_class: extracts_alone && settings.common.priority.is_some(),
+            identity: facts.identity.unwrap_or_else(own),
             warnings: LimiterWarnings::new(),
             key_stage,
             limiter,
             settings,
         };
-        let receipt = admission
-            .corrects()
-            .then(|| admission.unmeasured().receipt());
+        let corrects = admission.settings.final_cost.is_some();
+        let receipt = corrects.then(|| admission.unmeasured(&[]).receipt());
         let exceeds = admission.settings.elastic.is_some();
         let has_quota = admission.settings.quota.is_some();
         (admission.warnings).report_unsupported(&*admission.limiter, receipt, exceeds, has_quota);
-        if admission.spending().is_none() && !admission.settings.spends.is_empty() {
+        let follows_bodies = matches!(admission.settings.final_cost, Some(FinalCost::ByBody(_)));
+        if !follows_bodies && !admission.settings.spends.is_empty() {
             admission.warnings.report_unspent();
         }
         admission
@@ -88,7 +108,7 @@ impl<L: Limiter, R> Admission<L, R> {
 
     /// Reports a request that a limiter with these policies failed to decide. Returns its rejection; `None` if it
     /// passes.
-    pub(super) fn fail(&self, error: &LimiterError, policies: &[Policy]) -> Option<RejectionKind> {
+    pub(crate) fn fail(&self, error: &LimiterError, policies: &[Policy]) -> Option<RejectionKind> {
         let diagnostics = self.key_stage.diagnostics();
         self.warnings.report_undecided(error, diagnostics);
         self.key_stage.undecided(error, policies)
@@ -104,14 +124,17 @@ impl<L: Limiter, R> Admission<L, R> {
         }
     }
 
-    /// Whether a denied request may wait or exceed the limit.
-    pub(super) fn revises_denials(&self) -> bool {
-        self.settings.revises_denials() && !self.responder().is_shadow()
+    /// The policies of these charges.
+    pub(super) fn policies(&self, charges: &[Charge<'_>]) -> Cow<'_, [Policy]> {
+        if self.settings.limits.is_empty() {
+            return Cow::Borrowed(self.limiter.policies());
+        }
+        Cow::Owned(self.settings.policies(charges).into_vec())
     }
 
     /// A decision that reports the policies alone.
-    pub(super) fn unmeasured(&self) -> Decision {
-        Decision::uncounted(OsClock::wall_now(), self.limiter.policies())
+    pub(super) fn unmeasured(&self, charges: &[Charge<'_>]) -> Decision {
+        Decision::uncounted(OsClock::wall_now(), &self.policies(charges))
     }
 
     /// Reports a decision, and returns whether its request passes. Adds the jitter to a denial.
@@ -159,7 +182,7 @@ impl<L: Limiter, R> Admission<L, R> {
         Decided {
             latency: trace.latency.unwrap_or(decided.latency),
             waited: trace.waited,
-            provisional: self.corrects() && decision.is_allowed(),
+            provisional: self.settings.corrects(charge.limits()) && decision.is_allowed(),
             ..decided
         }
     }
@@ -167,14 +190,27 @@ impl<L: Limiter, R> Admission<L, R> {
 
 impl<L, R> Admission<L, R> {
     #[inline]
-    pub(super) const fn responder(&self) -> &Responder<R> {
+    pub(crate) const fn responder(&self) -> &Responder<R> {
         self.key_stage.responder()
     }
 
-    /// Whether a response may correct the charge of its request.
+    /// Whether a denied request of these limits may wait or exceed them.
     #[inline]
-    pub(super) const fn corrects(&self) -> bool {
-        self.settings.final_cost.is_some()
+    pub(super) fn revises_denials(&self, limits: impl Iterator<Item = usize>) -> bool {
+        self.settings.revises_denials(limits) && !self.responder().is_shadow()
+    }
+
+    /// Whether all denied requests pass to the inner service.
+    pub(super) const fn overflows(&self) -> bool {
+        self.settings.overflow && !self.responder().is_shadow()
+    }
+
+    /// Whether denials and responses of these limits may start a block.
+    pub(super) fn blocks(&self, limits: impl Iterator<Item = usize>) -> bool {
+        if self.settings.limits.is_empty() {
+            return self.blocks;
+        }
+        self.settings.blocks(limits)
     }
 
     /// Reports the final charge of a request, or an error if it could not be corrected.
@@ -184,14 +220,6 @@ impl<L, R> Admission<L, R> {
             None => self.warnings.note_corrected(),
         }
         self.responder().observe(|| Event::Corrected(corrected));
-    }
-
-    /// The settings of charges that follow the response's body.
-    pub(super) const fn spending(&self) -> Option<&Arc<Spending>> {
-        match &self.settings.final_cost {
-            Some(FinalCost::ByBody(spending)) => Some(spending),
-            _ => None,
-        }
     }
 }
 

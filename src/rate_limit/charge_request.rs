@@ -42,8 +42,8 @@ pub(super) struct KeptCharge {
     key: Key,
     tier: Tier,
     cost: u64,
-    /// There are [fewer](crate::limiter::JointLimiter::new) limits.
-    limit: Option<u16>,
+    /// [`u32::MAX`] for the only limit.
+    limit: u32,
     class: Priority,
     /// Whether it is an [`OpRef::Acquire`].
     at_once: bool,
@@ -55,7 +55,7 @@ impl KeptCharge {
             key: charge.key.clone(),
             tier: charge.tier.clone(),
             cost: charge.op.units(),
-            limit: charge.limit.and_then(|limit| limit.try_into().ok()),
+            limit: charge.limit.map_or(u32::MAX, |limit| limit as u32),
             class: charge.class,
             at_once: !matches!(charge.op, OpRef::Reserve(_)),
         }
@@ -68,7 +68,7 @@ impl KeptCharge {
             OpRef::Reserve(self.cost)
         };
         Charge {
-            limit: self.limit.map(usize::from),
+            limit: (self.limit < u32::MAX).then_some(self.limit as usize),
             key: &self.key,
             tier: &self.tier,
             class: self.class,
@@ -114,6 +114,11 @@ impl<'a> ChargeRequest<'a> {
         costs.max().unwrap_or(0)
     }
 
+    /// The indexes of the limits.
+    pub(super) fn limits(self) -> impl Iterator<Item = usize> + Clone + use<'a> {
+        self.charges.iter().map(Charge::index)
+    }
+
     pub(super) const fn keys(self) -> Option<KeysOf<'a>> {
         Some(KeysOf::Each(self.charges))
     }
@@ -148,6 +153,11 @@ impl KeptCharges {
             Kept::One(only) => std::slice::from_ref(only),
             Kept::Several(several) => several,
         }
+    }
+
+    /// The indexes of the limits.
+    pub(super) fn limits(&self) -> impl Iterator<Item = usize> + Clone {
+        self.as_slice().iter().map(|charge| charge.as_ref().index())
     }
 
     /// The charges, to be called again.

@@ -30,7 +30,7 @@ use std::{
 use http::{Extensions, Response, request::Parts};
 
 use super::{
-    admission::Admission,
+    admission::{Admission, Path},
     charge_request::{ChargeRequest, DecisionTrace, FewCharges, KeptCharges},
     decisions_for_handlers,
     deferred_decision::{DeferredDecision, NextStep},
@@ -85,7 +85,7 @@ impl<L: Limiter, R: Reject<B>, B: 'static> Admits<B> for Arc<Admission<L, R>> {
     ) -> RateOutcome<L, R, B> {
         let charges = [self.charge(key)];
         let charge = ChargeRequest::of(&charges);
-        if self.is_settled(&decision) {
+        if self.is_settled(true, &decision, charge) {
             return ResponseWork::admit(&mut decision, charge, &DecisionTrace::DIRECT, self, parts);
         }
         self.defer(charge, Some(Pending::Ready(Ok(decision))), parts)
@@ -144,7 +144,7 @@ impl<L: Limiter, R> Admission<L, R> {
     /// Charges a request by its extensions, if the limiter answers at once and they have its key.
     #[inline(always)]
     fn begin(self: &Arc<Self>, extensions: &Extensions) -> Begun<ResponseWork<L, R>> {
-        if !self.charges || self.key_stage.diagnostics().is_active() {
+        if self.path != Path::Early || self.key_stage.diagnostics().is_active() {
             return Begun::Nothing;
         }
         let Some(key) = self.key_stage.extract_early(extensions) else {
@@ -178,7 +178,7 @@ impl<L: Limiter, R> Admission<L, R> {
         R: Reject<B>,
     {
         let key_stage = &self.key_stage;
-        if !self.extracts_alone {
+        if self.path > Path::Key {
             return self.decide_apart(parts);
         }
         // By reference: a key is long, and stays where the extractor put it.
@@ -195,7 +195,7 @@ impl<L: Limiter, R> Admission<L, R> {
         R: Reject<B>,
     {
         let key_stage = &self.key_stage;
-        if !self.extracts_class {
+        if self.path != Path::KeyAndClass {
             return self.decide_by_settings(&key_stage.keys_of(parts), parts);
         }
         // As without classes: nothing else is looked up or copied.
@@ -280,7 +280,8 @@ impl<L: Limiter, R> Admission<L, R> {
         if self.may_queue(charge) {
             return self.defer(charge, None, parts);
         }
-        self.decide_now(charge, self.plain, parts)
+        let plain = self.path < Path::Full && self.settings.are_plain_for(charge.limits());
+        self.decide_now(charge, plain, parts)
     }
 
     /// Decides about a request that some limits may deny without an end of it: like
@@ -300,7 +301,7 @@ impl<L: Limiter, R> Admission<L, R> {
 
     /// Requests the charge, and decides by the answer if it settles the request.
     #[inline(always)]
-    fn decide_now<B: 'static>(
+    pub(super) fn decide_now<B: 'static>(
         self: &Arc<Self>,
         charge: ChargeRequest<'_>,
         plain: bool,
@@ -314,7 +315,7 @@ impl<L: Limiter, R> Admission<L, R> {
             Pending::Ready(Ok(decision)) if self.passes_plainly(plain, decision) => {
                 RequestOutcome::Pass(ResponseWork::showing(decision, self))
             }
-            Pending::Ready(Ok(decision)) if self.is_settled(decision) => {
+            Pending::Ready(Ok(decision)) if self.is_settled(plain, decision, charge) => {
                 ResponseWork::admit(decision, charge, &DecisionTrace::DIRECT, self, parts)
             }
             _ => self.defer(charge, Some(answer), parts),
@@ -374,21 +375,22 @@ impl<L: Limiter, R> Admission<L, R> {
     {
         match answer {
             Ok(mut decision)
-                if !self.responder().is_shadow() && self.settings.overflow.lets_pass(&decision) =>
+                if !self.responder().is_shadow()
+                    && self.settings.lets_pass(&decision, charge.charges) =>
             {
                 ResponseWork::overflow(&mut decision, charge, trace, self, parts)
             }
             Ok(mut decision) => ResponseWork::admit(&mut decision, charge, trace, self, parts),
             Err(error) => {
-                let policies = self.limiter.policies();
-                self.undecided(self.fail(&error, policies), policies, parts)
+                let policies = self.policies(charge.charges);
+                self.undecided(self.fail(&error, &policies), &policies, parts)
             }
         }
     }
 
     /// Passes or rejects a request that limits with these policies do not count.
     #[cold]
-    pub(super) fn uncounted<B: 'static>(
+    pub(crate) fn uncounted<B: 'static>(
         &self,
         why: Uncounted,
         policies: &[Policy],
@@ -424,20 +426,20 @@ impl<L: Limiter, R> Admission<L, R> {
     /// Whether earlier requests wait, which this one must perhaps not overtake.
     fn may_queue(&self, charge: ChargeRequest<'_>) -> bool {
         let waiting = &self.settings.waiting;
-        waiting.may_have_queue() && charge.cost() > 0 && !self.responder().is_shadow()
+        waiting.may_have_queue(charge) && charge.cost() > 0 && !self.responder().is_shadow()
     }
 
     #[inline]
-    fn is_settled(&self, decision: &Decision) -> bool {
+    fn is_settled(&self, plain: bool, decision: &Decision, charge: ChargeRequest<'_>) -> bool {
         match decision.outcome() {
             Outcome::Allowed => true,
             Outcome::Delayed(wait) => wait.is_zero() || self.responder().is_shadow(),
-            Outcome::Denied => self.settles_denials,
+            Outcome::Denied if plain => !self.overflows(),
+            Outcome::Denied => !self.overflows() && !self.revises_denials(charge.limits()),
         }
     }
 
-    /// Whether a request with this decision passes, and needs no work before it does. `plain` is that of
-    /// the admission, which most callers know.
+    /// Whether a request with this decision passes, and needs no work before it does: by the settings none if `plain`.
     #[inline]
     fn passes_plainly(&self, plain: bool, decision: &Decision) -> bool {
         plain && decision.passes_at_once() && !self.key_stage.diagnostics().is_active()
@@ -455,10 +457,8 @@ impl<L: Limiter, R> Admission<L, R> {
         }
         self.key_stage.check_for_proxy(parts);
         if charge.cost() > 0 {
-            let own = || Arc::as_ptr(&self.limiter).addr();
-            let identity = self.limiter.facts().identity.unwrap_or_else(own);
             let keys = KeysOf::Each(charge.charges);
-            diagnostics.check_for_second_charge(identity, keys, &mut parts.extensions);
+            diagnostics.check_for_second_charge(self.identity, keys, &mut parts.extensions);
         }
     }
 }
@@ -559,6 +559,7 @@ impl<L: Limiter, R> ResponseWork<L, R> {
 
     /// The charge that the response of a request which passes corrects, in whatever way it passes; `None` if there is
     /// none.
+    #[inline(never)]
     fn settling(
         decision: &mut Decision,
         charge: ChargeRequest<'_>,
@@ -567,7 +568,7 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         parts: &mut Parts,
     ) -> Option<Self> {
         // A denied request that passes, by a layer in shadow mode or as overflow, was not charged.
-        if !admission.corrects() || decision.is_denied() {
+        if !admission.settings.corrects(charge.limits()) || decision.is_denied() {
             return None;
         }
         let (decision, exceeds) = (decision.take(), trace.exceeds);
@@ -593,7 +594,8 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         let responder = admission.responder();
         responder.observe(|| Event::Overflowed(admission.decided(decision, charge, trace)));
         responder.lengthen(decision);
-        (admission.settings.overflow).mark(decision, &mut parts.headers);
+        #[cfg(feature = "rules")]
+        (admission.settings).mark(decision, charge.charges, &mut parts.headers);
         decision.set_overflow();
         let (keys, style) = (charge.keys(), responder.style::<B>());
         decisions_for_handlers::expose(keys, decision, style, &mut parts.extensions);

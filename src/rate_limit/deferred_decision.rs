@@ -236,11 +236,22 @@ impl<L: Limiter, R> Steps<'_, L, R> {
         }
     }
 
+    fn revises_denials(&self) -> bool {
+        self.admission.revises_denials(self.charge.limits())
+    }
+
+    /// Whether the response may correct the charge.
+    fn corrects(&self) -> bool {
+        self.admission.settings.corrects(self.charge.limits())
+    }
+
+    fn unmeasured(&self) -> Decision {
+        self.admission.unmeasured(self.charge.charges)
+    }
+
     /// Whether a limiter with this error may support [`Op::Acquire`], if not [`Op::Reserve`].
     fn may_acquire(&self, error: &LimiterError) -> bool {
-        let reserves = self.admission.revises_denials()
-            || self.admission.overflows
-            || self.admission.corrects();
+        let reserves = self.revises_denials() || self.admission.overflows() || self.corrects();
         error.kind() == LimiterErrorKind::Unsupported && reserves && !self.state.acquires
     }
 
@@ -260,7 +271,7 @@ impl<L: Limiter, R> Steps<'_, L, R> {
 
     /// The step of a request that the limiter denies: it may exceed the limit, or wait.
     fn on_denial(&mut self, denial: Decision) -> NextStep<L::Future> {
-        if !self.admission.revises_denials() {
+        if !self.revises_denials() {
             return NextStep::Done(Ok(denial));
         }
         let position = self.state.position.take();
@@ -270,7 +281,8 @@ impl<L: Limiter, R> Steps<'_, L, R> {
         }
         let waited = position.as_ref().map(QueuePosition::waited);
         self.state.trace.waited = waited.unwrap_or_default();
-        let longest = self.waiting.longest(&denial).unwrap_or_default();
+        let longest = self.waiting.longest(&denial, self.charge);
+        let longest = longest.unwrap_or_default();
         let left = longest.saturating_sub(self.state.trace.waited);
         let enqueued = (self.waiting).enqueue(position, self.charge, &denial, left);
         self.state.denial = Some(denial);
@@ -303,7 +315,7 @@ impl<L: Limiter, R> Steps<'_, L, R> {
     /// Passes the request despite a denial. A charge that depends on the response is left to that.
     fn exceed(&mut self) -> NextStep<L::Future> {
         self.state.trace.exceeds = true;
-        if !self.admission.corrects() {
+        if !self.corrects() {
             return self.apply(Purpose::Exceed, OpRef::Hit);
         }
         match self.known_denial() {
@@ -320,8 +332,7 @@ impl<L: Limiter, R> Steps<'_, L, R> {
             }
             Err(error) => {
                 let denial = self.known_denial();
-                let decision =
-                    denial.map_or_else(|| self.admission.unmeasured(), Decision::into_excess);
+                let decision = denial.map_or_else(|| self.unmeasured(), Decision::into_excess);
                 (decision, Some(Arc::new(error)))
             }
         };
@@ -348,8 +359,9 @@ impl<L: Limiter, R> Steps<'_, L, R> {
     /// Denies the request. The limiter gets the denial if it may start a block, and reports one if the
     /// request has none yet.
     fn deny(&mut self) -> NextStep<L::Future> {
-        let may_block =
-            self.admission.blocks && !self.admission.overflows && !self.admission.corrects();
+        let may_block = self.admission.blocks(self.charge.limits())
+            && !self.admission.overflows()
+            && !self.corrects();
         let reports = may_block && self.admission.reserves.load(Ordering::Relaxed);
         match self.state.denial.take() {
             Some(denial) if !reports || denial.is_blocked() => self.done(denial),
@@ -375,7 +387,7 @@ impl<L: Limiter, R> Steps<'_, L, R> {
             Err(error) => match self.known_denial() {
                 Some(denial) => self.done(denial),
                 None if error.kind() != LimiterErrorKind::Unsupported => NextStep::Done(Err(error)),
-                None if self.state.ahead.is_some() => self.done(self.admission.unmeasured()),
+                None if self.state.ahead.is_some() => self.done(self.unmeasured()),
                 None => self.request_charge(),
             },
         }

@@ -13,7 +13,7 @@ use tower_layer::Layer;
 use super::{
     admission::Admission,
     decide::RateLimit,
-    settings::{FinalCost, Overflow, Settings},
+    settings::{FinalCost, Settings},
     spending::UnitLimit,
 };
 use crate::{
@@ -508,7 +508,7 @@ impl<L, R> RateLimitLayer<L, R> {
     ///     .layer(RateLimitLayer::new(Quota::per_second(100), Global).overflow());
     /// ```
     pub fn overflow(self) -> Self {
-        self.with(|settings| settings.overflow = Overflow::Always)
+        self.with(|settings| settings.overflow = true)
     }
 
     /// Puts the [`Decision`](crate::Decision) into the extensions of requests that pass, where

@@ -132,9 +132,9 @@ mod decide;
 mod decisions_for_handlers;
 mod deferred_decision;
 pub(crate) mod layer;
-#[cfg(feature = "rules")]
-mod prepared_admission;
 mod reservation;
+#[cfg(feature = "rules")]
+mod selected_limits;
 mod settings;
 pub(crate) mod spending;
 mod waiting;
@@ -145,14 +145,13 @@ pub use self::background_corrections::settled;
 pub use self::spending::{DeclaredBody, DeclaredFuture, DeclaredLayer, WithDeclared};
 #[cfg(feature = "rules")]
 pub(crate) use self::{
+    admission::Admission,
     charge_request::FewCharges,
     decide::{PendingOutcome, RateOutcome, ResponseWork},
-    prepared_admission::{
-        ChargeTerms, PreparedAdmission, PreparedSettings, ShadowRequest, SharedQueues, WaitSettings,
-    },
     reservation::Correcting,
-    settings::OVERFLOW_FIELD,
-    spending::{CountedResponses, Spending, UnitLimit, follow},
+    selected_limits::{SelectedSettings, ShadowRequest, SharedQueues},
+    settings::{OVERFLOW_FIELD, TermsOfLimit},
+    spending::{Spending, UnitLimit, follow},
 };
 pub use self::{
     decide::{RateLimit, ResponseFuture},

@@ -28,7 +28,7 @@ use std::{
     thread,
 };
 
-use http::{Response, request::Parts, response};
+use http::{Response, StatusCode, request::Parts, response};
 
 use super::{
     admission::{Admission, Unreadable},
@@ -101,7 +101,12 @@ impl<L, R> Reservation<L, R> {
 
     /// Follows the units of the response, if its body determines the charge. Handlers find them in the extensions.
     pub(super) fn follow_body(&mut self, parts: &mut Parts) {
-        if self.admission.spending().is_some() {
+        if self
+            .admission
+            .settings
+            .spending(self.charge.limits())
+            .is_some()
+        {
             let spent = Spent::new(Spending::declared(parts));
             parts.extensions.insert(spent.clone());
             self.spent = Some(spent);
@@ -110,15 +115,19 @@ impl<L, R> Reservation<L, R> {
 
     /// The settings of the charge by the response's body, and the response's units.
     pub(super) fn spending(&mut self) -> Option<(Arc<Spending>, Spent)> {
-        let spending = Arc::clone(self.admission.spending()?);
+        let settings = &self.admission.settings;
+        let spending = Arc::clone(settings.spending(self.charge.limits())?);
         Some((spending, self.spent.take()?))
     }
 
     /// The places of the limits that the request has a key for, and the units that each was charged.
     pub(super) fn charges(&self) -> impl Iterator<Item = (usize, u64)> {
-        let charges = self.charge.as_slice().iter();
-        let places = charges.map(|charge| charge.as_ref().index());
-        places.zip(self.decision.charged_by_each())
+        self.charge.limits().zip(self.decision.charged_by_each())
+    }
+
+    /// Whether the limit at this place counts a response with this status; `None` if it does not depend on that.
+    pub(super) fn counts(&self, place: usize, status: StatusCode) -> Option<bool> {
+        self.admission.settings.counts(place, status)
     }
 
     /// The cost of the request: of several limits the highest.
@@ -233,10 +242,9 @@ impl<L: Limiter, R> Reservation<L, R> {
     }
 
     fn correct(&mut self, response: &response::Parts) -> Option<Pending<L::Future>> {
-        #[cfg(feature = "rules")]
-        if let Some(final_cost) = &self.admission.settings.final_cost
-            && let Some(settlement) =
-                final_cost.of_each(response, &self.decision, self.admission.blocks)
+        let settings = &self.admission.settings;
+        if let Some(settlement) =
+            settings.end_of_each(response, &self.decision, self.charge.limits())
         {
             self.cost = Some(settlement.kept);
             self.kept_by_each = settlement.kept_by_each.into();
@@ -252,7 +260,8 @@ impl<L: Limiter, R> Reservation<L, R> {
         let cost = self.final_cost(response, assumed);
         self.cost = Some(cost);
         // A limiter with blocks counts responses, also those that cost what they were charged.
-        let unchanged = cost == charged && (cost == 0 || !self.admission.blocks);
+        let unchanged =
+            cost == charged && (cost == 0 || !self.admission.blocks(self.charge.limits()));
         let op = if self.exceeds {
             (cost > 0).then_some(Op::Hit(cost))
         } else {
@@ -272,8 +281,8 @@ impl<L: Limiter, R> Reservation<L, R> {
 
     /// The cost of the request by its response, if `units` were reserved.
     fn final_cost(&self, response: &response::Parts, units: u64) -> u64 {
-        let final_cost = self.admission.settings.final_cost.as_ref();
-        final_cost.map_or(units, |final_cost| final_cost.of_all(response, units))
+        let settings = &self.admission.settings;
+        settings.cost_by(response, units, self.charge.limits())
     }
 
     fn on_answer(&mut self, answer: Result<Decision, LimiterError>) {

@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, request::Parts, response};
 #[cfg(feature = "rules")]
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
+use http::{HeaderValue, StatusCode, request::Parts, response};
 
 use super::{
     spending::{PerResponse, Spending, UnitLimit},
     waiting::Waiting,
 };
-#[cfg(feature = "rules")]
-use crate::decision::{Op, Receipt};
 use crate::{
-    decision::Decision,
+    decision::{Decision, Op, Policy, Receipt},
     key::KeyExtractor,
-    limiter::{RequestQuota, Tier},
+    limiter::{Charge, RequestQuota, Tier},
     middleware::{key_extraction_rules::PerRequest, settings::CommonSettings},
     quota::Priority,
 };
@@ -31,8 +29,8 @@ pub(super) struct Settings {
     /// Whether a denied request passes nevertheless.
     pub(super) elastic: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
     pub(super) waiting: Waiting,
-    /// The denials that do not end a request.
-    pub(super) overflow: Overflow,
+    /// Whether denials do not end a request.
+    pub(super) overflow: bool,
     pub(super) final_cost: Option<FinalCost>,
     pub(super) has_several_limits: bool,
     /// The class of a request at each member of a joint limiter that has one of its own; empty if none
@@ -42,6 +40,8 @@ pub(super) struct Settings {
     pub(super) spends: Arc<[Option<UnitLimit>]>,
     /// The cost of a request for each member of a joint limiter, if they differ.
     pub(super) member_costs: Option<PerRequest<Box<[u64]>>>,
+    /// One for each limit that rules select from for a request; otherwise empty.
+    pub(super) limits: Arc<[TermsOfLimit]>,
 }
 
 impl Settings {
@@ -54,17 +54,18 @@ impl Settings {
             quota: None,
             elastic: None,
             waiting: Waiting::new(),
-            overflow: Overflow::Never,
+            overflow: false,
             final_cost: None,
             has_several_limits: false,
             member_priorities: Arc::default(),
             spends: Arc::default(),
             member_costs: None,
+            limits: Arc::new([]),
         }
     }
 
     /// Whether every request costs one unit of the limiter's own quotas, and an allowed request needs no
-    /// other work than to find its class.
+    /// other work than to find its class; [`are_plain_for`](Self::are_plain_for) has what its limits need.
     pub(super) fn are_plain(&self) -> bool {
         let Self {
             common,
@@ -81,11 +82,13 @@ impl Settings {
             member_priorities,
             spends: _,
             member_costs,
+            limits,
         } = self;
         let is_counted_alike = cost.is_none() && tier.is_none() && quota.is_none();
         let is_counted_alike =
             is_counted_alike && member_priorities.is_empty() && member_costs.is_none();
-        let is_final = final_cost.is_none() && elastic.is_none() && !waiting.is_enabled();
+        let waits = limits.is_empty() && waiting.is_enabled();
+        let is_final = final_cost.is_none() && elastic.is_none() && !waits;
         let is_reported = *expose_decision || common.observer.is_some() || common.shadow;
         is_counted_alike && is_final && !is_reported
     }
@@ -112,9 +115,10 @@ impl Settings {
         (own, self.cost.as_ref().map_or(1, |cost| cost(parts)))
     }
 
-    /// Whether a denied request may wait or exceed the limit.
-    pub(super) fn revises_denials(&self) -> bool {
-        self.elastic.is_some() || self.waiting.is_enabled()
+    /// Whether a denied request of these limits may wait or exceed them.
+    #[inline]
+    pub(super) fn revises_denials(&self, limits: impl Iterator<Item = usize>) -> bool {
+        self.elastic.is_some() || self.waiting.is_enabled_for(limits)
     }
 }
 
@@ -122,14 +126,28 @@ impl Settings {
 pub(super) enum FinalCost {
     OfAll(PerResponse<u64, u64>),
     ByBody(Arc<Spending>),
-    /// The cost for each of several limits, from the response, the index of the limit and its charge. `None`
-    /// for a limit that does not depend on responses: its charge stays and counts towards no block.
-    #[cfg(feature = "rules")]
-    OfEach(PerResponse<(usize, u64), Option<u64>>),
+}
+
+/// The settings of one of the limits of a set of rules, beside those of the layer.
+#[cfg_attr(not(feature = "rules"), allow(dead_code, reason = "as with it"))]
+pub(crate) struct TermsOfLimit {
+    /// The name of its rule, if its denials do not end a request: the inner service finds it in the request's header.
+    pub(crate) overflow: Option<HeaderValue>,
+    /// Whether a response counts, by its status; `None` if it does not depend on responses: its charge stays and counts
+    /// towards no block.
+    pub(crate) counts: Option<Arc<dyn Fn(StatusCode) -> bool + Send + Sync>>,
+    /// The charges that follow the bodies of responses, instead of `counts`.
+    pub(crate) spending: Option<Arc<Spending>>,
+    /// Whether its denials and responses may start a block.
+    pub(crate) blocks: bool,
+    /// Whether its decision may not be the end of it: a denied request may wait or overflow, or a response corrects the
+    /// charge.
+    pub(crate) is_apart: bool,
+    /// The policies in each of its tiers.
+    pub(crate) policies: Box<[(Tier, Box<[Policy]>)]>,
 }
 
 /// The end of the charge of several limits, by the response.
-#[cfg(feature = "rules")]
 pub(super) struct EndOfCharges {
     pub(super) ops: Vec<Op>,
     /// The units that the limits keep.
@@ -138,37 +156,95 @@ pub(super) struct EndOfCharges {
     pub(super) kept_by_each: Vec<u64>,
 }
 
-impl FinalCost {
-    /// The cost for all limits, if `units` were reserved.
-    pub(super) fn of_all(&self, response: &response::Parts, units: u64) -> u64 {
-        match self {
-            Self::OfAll(final_cost) => final_cost(response, units),
-            Self::ByBody(spending) => spending.by_head(response, units),
-            #[cfg(feature = "rules")]
-            Self::OfEach(_) => units,
+/// Settings that depend on the limits of a request, which rules select. `limits` are their indexes, in the order of the charges.
+impl Settings {
+    fn of(&self, limit: usize) -> Option<&TermsOfLimit> {
+        self.limits.get(limit)
+    }
+
+    /// Whether a charge may be all that is done for these limits.
+    #[inline]
+    pub(super) fn are_plain_for(&self, mut limits: impl Iterator<Item = usize>) -> bool {
+        self.limits.is_empty() || !limits.any(|limit| self.of(limit).is_none_or(|own| own.is_apart))
+    }
+
+    /// Whether a response may correct the charge of its request.
+    pub(super) fn corrects(&self, mut limits: impl Iterator<Item = usize>) -> bool {
+        let corrects = |own: &TermsOfLimit| own.counts.is_some() || own.spending.is_some();
+        let corrects = |limit| self.of(limit).is_some_and(corrects);
+        self.final_cost.is_some() || (!self.limits.is_empty() && limits.any(corrects))
+    }
+
+    /// The settings of charges that follow the response's body: a response is read once, as the first limit says.
+    pub(super) fn spending(
+        &self,
+        mut limits: impl Iterator<Item = usize>,
+    ) -> Option<&Arc<Spending>> {
+        match &self.final_cost {
+            Some(FinalCost::ByBody(spending)) => Some(spending),
+            _ => limits.find_map(|limit| self.of(limit)?.spending.as_ref()),
         }
     }
 
-    /// The settlement of several limits; `None` if all limits settle alike, or nothing changes. `blocks` if the
-    /// limiter counts responses towards a block.
-    #[cfg(feature = "rules")]
-    pub(super) fn of_each(
+    /// Whether denials and responses may start a block.
+    pub(super) fn blocks(&self, mut limits: impl Iterator<Item = usize>) -> bool {
+        limits.any(|limit| self.of(limit).is_some_and(|own| own.blocks))
+    }
+
+    /// Whether the limit with this index counts a response with this status; `None` if it does not depend on that.
+    pub(super) fn counts(&self, limit: usize, status: StatusCode) -> Option<bool> {
+        let counts = self.of(limit)?.counts.as_ref()?;
+        Some(counts(status))
+    }
+
+    /// The policies of these charges.
+    #[cold]
+    pub(super) fn policies(&self, charges: &[Charge<'_>]) -> Box<[Policy]> {
+        let own = |charge: &Charge<'_>| {
+            let tiers = self.of(charge.index()).map_or(&[][..], |own| &own.policies);
+            let own = tiers.iter().find(|(tier, _)| tier == charge.tier);
+            own.map_or(&[][..], |(_, policies)| policies)
+        };
+        charges.iter().flat_map(own).cloned().collect()
+    }
+
+    /// The cost for all limits, if `units` were reserved.
+    pub(super) fn cost_by(
+        &self,
+        response: &response::Parts,
+        units: u64,
+        mut limits: impl Iterator<Item = usize> + Clone,
+    ) -> u64 {
+        if let Some(FinalCost::OfAll(final_cost)) = &self.final_cost {
+            return final_cost(response, units);
+        }
+        if let Some(spending) = self.spending(limits.clone()) {
+            return spending.by_head(response, units);
+        }
+        match (limits.next(), limits.next()) {
+            (Some(only), None) if self.counts(only, response.status) == Some(false) => 0,
+            _ => units,
+        }
+    }
+
+    /// The settlement of several limits; `None` if all limits settle alike, or nothing changes.
+    pub(super) fn end_of_each(
         &self,
         response: &response::Parts,
         decision: &Decision,
-        blocks: bool,
+        limits: impl Iterator<Item = usize> + Clone,
     ) -> Option<EndOfCharges> {
-        let Self::OfEach(final_cost) = self else {
+        if self.limits.is_empty() || self.spending(limits.clone()).is_some() {
             return None;
-        };
+        }
+        let blocks = self.blocks(limits.clone());
         let receipt = decision.receipt();
-        let charges = receipt.of_each()?.iter().enumerate();
-        let costs: Vec<_> = charges
-            .map(|(limit, of)| {
-                let charged = of.receipt.charged();
-                (&of.receipt, final_cost(response, (limit, charged)))
-            })
-            .collect();
+        let costs = limits.zip(receipt.of_each()?).map(|(limit, of)| {
+            let counts = self.counts(limit, response.status);
+            let cost = counts.map(|counts| if counts { of.receipt.charged() } else { 0 });
+            (&of.receipt, cost)
+        });
+        let costs: Vec<_> = costs.collect();
         let is_reported = |(receipt, cost): &(&Receipt, Option<u64>)| {
             cost.is_some_and(|cost| cost == 0 || cost != receipt.charged() || blocks)
         };
@@ -196,56 +272,40 @@ impl FinalCost {
 #[cfg(feature = "rules")]
 pub(crate) const OVERFLOW_FIELD: HeaderName = HeaderName::from_static("x-ratelimit-overflow");
 
-/// The denials that do not end a request.
-#[derive(Clone)]
-pub(super) enum Overflow {
-    /// None.
-    Never,
-    /// The denials of all limits.
-    Always,
-    /// The denials of some limits: those with the name of a rule, at the index of the limit. The inner service finds
-    /// the name in the request's header.
+/// Denials that do not end a request.
+impl Settings {
+    /// The name of the rule of a limit, if its denials do not end a request.
     #[cfg(feature = "rules")]
-    OfRules(Arc<[Option<HeaderValue>]>),
-}
-
-impl Overflow {
-    pub(super) const fn is_always(&self) -> bool {
-        matches!(self, Self::Always)
-    }
-
-    #[cfg(feature = "rules")]
-    pub(super) const fn is_of_rules(&self) -> bool {
-        matches!(self, Self::OfRules(_))
+    pub(super) fn overflow_of(&self, limit: usize) -> Option<&HeaderValue> {
+        self.of(limit)?.overflow.as_ref()
     }
 
     /// Whether a request with this decision passes despite a denial. A blocked key stays out,
     /// because somebody blocked it.
-    pub(super) fn lets_pass(&self, decision: &Decision) -> bool {
-        match self {
-            Self::Never => false,
-            Self::Always => decision.is_denied() && !decision.is_blocked(),
-            #[cfg(feature = "rules")]
-            Self::OfRules(names) => decision.overflows(names.len(), |limit| names[limit].is_some()),
+    pub(super) fn lets_pass(&self, decision: &Decision, charges: &[Charge<'_>]) -> bool {
+        if self.overflow {
+            return decision.is_denied() && !decision.is_blocked();
         }
+        #[cfg(feature = "rules")]
+        if !self.limits.is_empty() {
+            let overflows = |at: usize| self.overflow_of(charges[at].index()).is_some();
+            return decision.overflows(charges.len(), overflows);
+        }
+        let _ = charges;
+        false
     }
 
     /// Adds the rules that denied a request which passes to its header.
-    #[cfg_attr(
-        not(feature = "rules"),
-        allow(clippy::unused_self, reason = "as its twin")
-    )]
-    pub(super) fn mark(&self, decision: &Decision, headers: &mut HeaderMap) {
-        #[cfg(feature = "rules")]
-        if let Self::OfRules(names) = self {
-            for name in decision
-                .denying(names.len())
-                .filter_map(|limit| names[limit].as_ref())
-            {
-                headers.append(OVERFLOW_FIELD, name.clone());
-            }
+    #[cfg(feature = "rules")]
+    pub(super) fn mark(
+        &self,
+        decision: &Decision,
+        charges: &[Charge<'_>],
+        headers: &mut HeaderMap,
+    ) {
+        let denying = decision.denying(charges.len());
+        for name in denying.filter_map(|at| self.overflow_of(charges[at].index())) {
+            headers.append(OVERFLOW_FIELD, name.clone());
         }
-        #[cfg(not(feature = "rules"))]
-        let _ = (decision, headers);
     }
 }

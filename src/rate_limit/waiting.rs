@@ -47,17 +47,12 @@ use std::time::Instant;
 #[cfg(feature = "tokio")]
 use tokio::time::Instant;
 
-/// The longest wait of a request with this denial; `None` if it does not wait.
-pub(super) type LongestWaitOf = Arc<dyn Fn(&Decision) -> Option<Duration> + Send + Sync>;
-
 /// The requests that wait for a denial to end, and how long they may wait.
 #[derive(Clone)]
 pub(super) struct Waiting {
     /// The longest wait; `None` if no request waits.
     pub(super) longest: Option<Duration>,
-    /// The longest wait by the denial, if it depends on that; at most `longest`.
-    pub(super) longest_of: Option<LongestWaitOf>,
-    /// For each limit its identity, and the longest wait in its queues. Without it a limit's identity is its place.
+    /// For each limit its identity, and the longest wait in its queues. Without it a limit's identity is its index.
     pub(super) limits: Arc<[(u64, Option<Duration>)]>,
     /// The most requests that wait at the same time.
     pub(super) most: usize,
@@ -107,7 +102,6 @@ impl Waiting {
     pub(super) fn new() -> Self {
         Self {
             longest: None,
-            longest_of: None,
             limits: Arc::default(),
             most: 1_024,
             room: Arc::default(),
@@ -118,17 +112,36 @@ impl Waiting {
         self.longest.is_some()
     }
 
-    pub(super) fn longest(&self, denial: &Decision) -> Option<Duration> {
-        match &self.longest_of {
-            Some(longest) => longest(denial),
-            None => self.longest,
+    /// Whether requests of these limits may wait.
+    #[inline]
+    pub(super) fn is_enabled_for(&self, mut limits: impl Iterator<Item = usize>) -> bool {
+        let waits = |limit| matches!(self.limits.get(limit), Some((_, Some(_))));
+        self.is_enabled() && (self.limits.is_empty() || limits.any(waits))
+    }
+
+    /// The longest wait of a denied request: it waits only if all limits that deny it have a wait, and for the shortest of
+    /// them.
+    pub(super) fn longest(&self, denial: &Decision, charge: ChargeRequest<'_>) -> Option<Duration> {
+        #[cfg(feature = "rules")]
+        if !self.limits.is_empty() {
+            let charges = charge.charges;
+            let wait_at = |at: usize| self.limits.get(charges.get(at)?.index())?.1;
+            if charges.len() == 1 {
+                return wait_at(0);
+            }
+            let waits: Option<Vec<_>> = denial.denying(charges.len()).map(wait_at).collect();
+            return waits?.into_iter().min();
         }
+        let _ = (denial, charge);
+        self.longest
     }
 
     /// Whether any request waits, so that there may be a queue that must not be overtaken.
     #[inline]
-    pub(super) fn may_have_queue(&self) -> bool {
-        self.is_enabled() && self.room.taken.load(Ordering::Acquire) > 0
+    pub(super) fn may_have_queue(&self, charge: ChargeRequest<'_>) -> bool {
+        self.is_enabled()
+            && self.room.taken.load(Ordering::Acquire) > 0
+            && self.is_enabled_for(charge.limits())
     }
 
     /// The queues of the limits that decide about a request.

@@ -1,6 +1,6 @@
 //! The set of rules: immutable after it is read, and shared.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, ops::Range, path::PathBuf, sync::Arc};
 
 use http::{HeaderMap, HeaderName, request::Parts};
 use tower_ratelimit_rulefile::{Format, Problem, RulesError};
@@ -12,9 +12,10 @@ use super::{
     explain::Explanation,
     request::{RequestReading, RequestView},
     rule::{Rule, RuleNeed},
+    rule_limits::RuleLimits,
     select::{RuleIndex, RulesVerdict, select, select_in_flight},
     spend::CountedUnits,
-    store::{LimitersOfRule, RulesStore, SourcesOfRule},
+    store::{RulesStore, SourcesOfRule},
 };
 use crate::{
     clock::{SharedClock, Timestamp},
@@ -67,8 +68,10 @@ struct RuleSet {
     needs_begin: bool,
     has_in_flight: bool,
     has_spend: bool,
-    /// The limiters of each rule, by position: one for each kind of units that it counts.
-    limiters: Box<[LimitersOfRule]>,
+    /// The limits of each rule, by position: one for each kind of units that it counts.
+    limits: RuleLimits,
+    /// Their indexes in this list, by the rule's position.
+    limits_of_rules: Box<[Range<usize>]>,
     /// The places where the permits of each rule are counted, by position; empty if no rule has any.
     permit_sources: Box<[SourcesOfRule]>,
     store: RulesStore,
@@ -108,6 +111,18 @@ impl Rules {
     ) -> Result<Self, RulesError> {
         let limiters = store.limiters(&compiled.rules, &compiled.store)?;
         let permit_sources = store.permit_sources(&compiled.rules, &compiled.store)?;
+        let limits_of_rules = limiters.iter().scan(0, |next, own| {
+            let first = *next;
+            *next += own.len();
+            Some(first..*next)
+        });
+        let limits_of_rules = limits_of_rules.collect();
+        let of_rules = compiled.rules.iter().zip(limiters);
+        let all = of_rules.flat_map(|(rule, own)| {
+            let own = own.into_vec().into_iter();
+            own.map(|limiter| (limiter, rule.overflows()))
+        });
+        let limits = RuleLimits::new(all, store.local().is_none());
         let needs_time = compiled.rules.iter().any(Rule::needs_time);
         let marks = compiled.rules.iter().any(Rule::overflows);
         Ok(Self(Arc::new(RuleSet {
@@ -119,7 +134,8 @@ impl Rules {
             rules: compiled.rules.into(),
             reading: compiled.reading,
             clock: store.clock().cloned().unwrap_or(clock),
-            limiters,
+            limits,
+            limits_of_rules,
             permit_sources,
             store: store.clone(),
             origin: origin.map(Arc::new),
@@ -154,7 +170,7 @@ impl Rules {
 
     /// The policies of all limits, in the rules' order. A rule with tiers or times has those of the default set.
     pub fn policies(&self) -> impl Iterator<Item = &Policy> {
-        let limiters = self.0.limiters.iter().flatten();
+        let limiters = self.0.limits.limiters().iter();
         limiters.flat_map(Limiter::policies)
     }
 
@@ -391,8 +407,27 @@ impl Rules {
     }
 
     /// The limiters of a rule, one for each kind of units that its quotas count.
-    fn limiters(&self, rule: &Rule) -> &[AnyLimiter] {
-        &self.0.limiters[usize::from(rule.position)]
+    pub(super) fn limiters(&self, rule: &Rule) -> &[AnyLimiter] {
+        &self.0.limits.limiters()[self.limits_of(rule)]
+    }
+
+    /// All limits of the set.
+    pub(super) fn limits(&self) -> &RuleLimits {
+        &self.0.limits
+    }
+
+    /// The indexes of a rule's limits among all limits.
+    pub(super) fn limits_of(&self, rule: &Rule) -> Range<usize> {
+        self.0.limits_of_rules[usize::from(rule.position)].clone()
+    }
+
+    /// The index of a rule's limit of requests or of these units, among all limits.
+    pub(super) fn limit_index(&self, rule: &Rule, kind: Option<&CountedUnits>) -> Option<usize> {
+        let label = kind.map(CountedUnits::label);
+        let kinds = rule.allowance.kinds();
+        let is_own = |own: &Option<CountedUnits>| own.as_ref().map(CountedUnits::label) == label;
+        let own = kinds.iter().position(is_own)?;
+        self.limits_of(rule).nth(own)
     }
 
     pub(super) fn limiter_of_kind(
@@ -400,12 +435,8 @@ impl Rules {
         rule: &Rule,
         kind: Option<&CountedUnits>,
     ) -> Option<&AnyLimiter> {
-        let label = kind.map(CountedUnits::label);
-        let kinds = rule.allowance.kinds();
-        let at = kinds
-            .iter()
-            .position(|own| own.as_ref().map(CountedUnits::label) == label)?;
-        self.limiters(rule).get(at)
+        let limit = self.limit_index(rule, kind)?;
+        self.0.limits.limiters().get(limit)
     }
 
     /// Replaces the rules `before`. Refunds of open requests are bounded by what these rules could have charged.

@@ -348,6 +348,36 @@ fn two_hundred_rules_take_the_memory_of_one_table() {
     );
 }
 
+/// Clients choose which rules apply together, so nothing may be kept for a list of rules.
+#[cfg(feature = "rules")]
+#[test]
+fn combinations_of_rules_take_no_memory() {
+    use tower_ratelimit::rules::{Format, Rules, RulesLayer};
+
+    let rules = (0..12).map(|at| {
+        format!("  - {{name: r{at}, match: {{header: {{x-{at}: '1'}}}}, key: global, quota: 9000/day}}\n")
+    });
+    let text = format!("rules:\n{}", rules.collect::<String>());
+    let rules = Rules::builder().parse(&text, Format::Yaml).unwrap();
+    let mut service = RulesLayer::new(rules).layer(Roomy);
+    let mut send = |combination: u32| {
+        let mut request = Request::builder();
+        for at in (0..12).filter(|at| combination & (1 << at) != 0) {
+            request = request.header(format!("x-{at}"), "1");
+        }
+        let response = now(service.call(request.body(()).unwrap())).unwrap();
+        assert_eq!(response.status(), 200);
+    };
+    // The first requests are checked for misconfiguration, and each limit has a place for its key.
+    (0..2_000).chain([4_095]).for_each(&mut send);
+    let counted = allocation_counter::measure(|| (2_000..4_096).for_each(&mut send));
+    assert!(
+        counted.bytes_current < 10_000,
+        "{} bytes",
+        counted.bytes_current
+    );
+}
+
 #[test]
 fn a_request_without_headers_allocates_nothing() {
     assert_eq!(added_by_key(PeerIp), 0);

@@ -69,10 +69,10 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         for (at, (place, charged)) in reservation.charges().enumerate() {
             let limit = spending.limits[place].as_ref().map(|limit| &limit.units);
             let mut balance = Balance::new(limit.cloned(), charged, reservation.excess(at));
-            let kept = spending.kept.as_ref();
-            balance.counted = match kept.and_then(|kept| kept(head.status, (place, charged))) {
+            balance.counted = match reservation.counts(place, head.status) {
                 None => CountByStatus::Always,
-                Some(0) => CountByStatus::Not,
+                // Nothing was charged that could be kept.
+                Some(counts) if !counts || charged == 0 => CountByStatus::Not,
                 Some(_) => CountByStatus::Counts,
             };
             balances.push(balance);

@@ -24,6 +24,8 @@ mod settings;
 
 #[cfg(all(feature = "llm", feature = "tokio"))]
 pub use self::declared::{DeclaredBody, DeclaredFuture, DeclaredLayer, WithDeclared};
+#[cfg(feature = "rules")]
+pub(crate) use self::layer::follow;
 pub(super) use self::settings::PerResponse;
 pub(crate) use self::settings::{Spending, UnitLimit};
 pub use self::{
@@ -32,5 +34,3 @@ pub use self::{
     layer::{SpendFuture, SpendLayer, SpendLimit},
     settings::{Exhausted, Missing},
 };
-#[cfg(feature = "rules")]
-pub(crate) use self::{layer::follow, settings::CountedResponses};

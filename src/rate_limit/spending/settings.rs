@@ -1,8 +1,8 @@
 //! The settings of charges that follow the response's body.
 
-use std::{iter, sync::Arc};
+use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode, header::CONTENT_LENGTH, request, response};
+use http::{HeaderMap, header::CONTENT_LENGTH, request, response};
 
 use crate::{
     decision::Op,
@@ -43,16 +43,6 @@ pub enum Missing {
 pub(in crate::rate_limit) type PerResponse<A, T> =
     Arc<dyn Fn(&response::Parts, A) -> T + Send + Sync>;
 
-#[cfg(feature = "rules")]
-pub(crate) enum CountedResponses {
-    OfOne(Arc<dyn Fn(StatusCode) -> bool + Send + Sync>),
-    OfEach(Arc<KeptByLimit>),
-}
-
-/// The units that a limit keeps, by the status, the index of the limit and its charge; `None` if it does not
-/// depend on responses.
-type KeptByLimit = dyn Fn(StatusCode, (usize, u64)) -> Option<u64> + Send + Sync;
-
 /// [`SpendReaders`], without the type of their readers.
 pub(super) trait BoxedReaders: Send + Sync {
     /// The reader of a response; `None` if nothing in it can be read.
@@ -90,12 +80,12 @@ impl UnitLimit {
         }
     }
 
-    /// A limit of these units that has so many at once.
+    /// A limit of these units, whose capacity depends on its tier.
     #[cfg(feature = "rules")]
-    pub(crate) const fn of_capacity(units: UnitsOf, capacity: u64) -> Self {
+    pub(crate) const fn of_tiers(units: UnitsOf) -> Self {
         Self {
             units,
-            capacity,
+            capacity: u64::MAX,
             can_spend: true,
         }
     }
@@ -127,8 +117,6 @@ pub(crate) struct Spending {
     pub(super) by_head: Option<PerResponse<u64, u64>>,
     /// The units of a request before its response, if the layer has a cost of its own.
     pub(super) own_cost: Option<PerRequest<u64>>,
-    /// The units that each limit keeps by the status of the response; `None` if none depends on it.
-    pub(super) kept: Option<Arc<KeptByLimit>>,
 }
 
 impl Spending {
@@ -143,7 +131,6 @@ impl Spending {
             missing: Missing::Estimate,
             by_head: None,
             own_cost: None,
-            kept: None,
         }
     }
 
@@ -184,32 +171,28 @@ impl Spending {
 
     /// The units that are reserved for a request at each of several limits.
     pub(super) fn reservations(&self, parts: &request::Parts) -> Box<[u64]> {
-        self.reservations_beside(iter::repeat(self.cost(parts)), parts)
-    }
-
-    /// The units that are reserved for a request at each of several limits. `costs` are those of the limits that
-    /// responses do not charge, with one in the place of each other.
-    pub(in crate::rate_limit) fn reservations_beside(
-        &self,
-        costs: impl Iterator<Item = u64>,
-        parts: &request::Parts,
-    ) -> Box<[u64]> {
-        let tokens = self.reserved(parts);
-        let limits = self.limits.iter().zip(costs);
-        let units = limits.map(|(limit, cost)| match limit {
+        let (tokens, cost) = (self.reserved(parts), self.cost(parts));
+        let limits = self.limits.iter();
+        let units = limits.map(|limit| match limit {
             Some(limit) => limit.reservation(&tokens),
             None => cost,
         });
         units.collect()
     }
 
-    /// These settings, with the units that each limit keeps by the status of the response.
+    /// The units that are reserved for a request at some of the limits, each with its capacity; `None` where responses
+    /// do not charge.
     #[cfg(feature = "rules")]
-    pub(crate) fn with_counted(mut self, counts: Option<CountedResponses>) -> Self {
-        if let Some(CountedResponses::OfEach(kept)) = counts {
-            self.kept = Some(kept);
-        }
-        self
+    pub(in crate::rate_limit) fn reservations_at(
+        &self,
+        limits: impl Iterator<Item = (usize, u64)>,
+        parts: &request::Parts,
+    ) -> impl Iterator<Item = Option<u64>> {
+        let tokens = self.reserved(parts);
+        limits.map(move |(limit, capacity)| {
+            let limit = self.limits[limit].as_ref()?;
+            Some(limit.reservation(&tokens).min(capacity).max(1))
+        })
     }
 
     fn cost(&self, parts: &request::Parts) -> u64 {

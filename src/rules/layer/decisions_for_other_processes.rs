@@ -5,9 +5,8 @@ use std::time::Instant;
 use http::request::Parts;
 
 use super::{
-    charged_members::{ChargedMember, members},
     handle::RulesHandle,
-    rule_limits::RuleLimits,
+    limits_of_set::{LimitOfSet, limits_of_set},
 };
 use crate::{
     decision::{Decision, Policy},
@@ -18,7 +17,7 @@ use crate::{
     rate_limit::FewCharges,
     rules::{
         explain::RulesOutcome,
-        rule::Rule,
+        rule_limits::RuleLimits,
         rule_set::Rules,
         select::{ChargeOfRule, RulesVerdict},
     },
@@ -144,35 +143,43 @@ impl CheckTerms<'_> {
     /// Requests a decision of limits that are charged together; `None` for no limits.
     pub(super) fn request(&self, charges: &[&ChargeOfRule<'_>]) -> Option<PendingCheck> {
         let requested_at = Instant::now();
-        let members = members(charges.iter().copied());
-        let cost_of = |member: &ChargedMember<'_, '_>| match member.units {
-            Some(_) => self.units,
-            None => u64::from(self.cost.unwrap_or(member.charge.cost)),
-        };
-        let cost = members.iter().map(cost_of).max()?;
-        let policies: Box<[Policy]> = members.iter().flat_map(ChargedMember::policies).collect();
-        let limiters = members.iter().map(|member| member.limiter(self.rules));
-        let limiters: Option<Vec<_>> = limiters.map(|limiter| limiter.cloned()).collect();
-        let rules = || members.iter().map(|member| member.charge.rule);
-        let limits = RuleLimits::of_request(limiters?, policies.clone())
-            .with_overflow(rules().map(Rule::overflows));
-        let overflow = rules().map(|rule| rule.overflows().then(|| rule.name.to_string()));
-        let tiers: Vec<_> = members.iter().map(ChargedMember::tier).collect();
-        let of_each = members.iter().zip(&tiers).enumerate();
-        let charges = of_each.map(|(limit, (member, tier))| {
-            let (key, class, _) = member.charge.counted();
-            let op = match cost_of(member) {
-                cost if self.dry_run => OpRef::Peek(cost),
-                cost => OpRef::Acquire(cost),
-            };
-            Charge::new(key, op).limit(limit).tier(tier).class(class)
+        let of_each = charges.iter().map(|charge| {
+            let limits = limits_of_set(self.rules, charge.rule, charge.set_index, charge.quotas);
+            (*charge, limits)
         });
-        let charges = FewCharges::collected(charges);
+        let of_each: Vec<_> = of_each.collect();
+        let limits = || {
+            let of_each = of_each.iter();
+            of_each.flat_map(|(charge, limits)| limits.iter().map(move |limit| (*charge, limit)))
+        };
+        let cost_of = |(charge, limit): (&ChargeOfRule<'_>, &LimitOfSet)| {
+            if limit.counts_units {
+                return self.units;
+            }
+            u64::from(self.cost.unwrap_or(charge.cost))
+        };
+        let cost = limits().map(cost_of).max()?;
+        let op: fn(u64) -> OpRef<'static> = if self.dry_run {
+            OpRef::Peek
+        } else {
+            OpRef::Acquire
+        };
+        let list = limits().map(|(charge, limit)| {
+            let cost = cost_of((charge, limit));
+            limit.charge(charge, false).op(op(cost))
+        });
+        let list = FewCharges::collected(list);
+        let overflow = limits().map(|(charge, _)| {
+            let rule = charge.rule;
+            rule.overflows().then(|| rule.name.to_string())
+        });
+        let policies = limits().flat_map(|(_, limit)| limit.policies.iter().cloned());
+        let keys: Vec<_> = limits().map(|(charge, _)| charge.key.clone()).collect();
         Some(PendingCheck {
-            answer: limits.call(&Call::of(charges.as_slice())),
-            keys: SmallList::of_exact(members.iter().map(|member| member.charge.key.clone())),
+            answer: self.rules.limits().call(&Call::of(list.as_slice())),
+            keys: SmallList::of_exact(keys.into_iter()),
             cost,
-            policies,
+            policies: policies.collect(),
             overflow: overflow.collect(),
             requested_at,
         })

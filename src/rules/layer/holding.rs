@@ -12,7 +12,6 @@ use http_body::Body;
 use super::{
     handle::Shared,
     permits::{AwaitingPermits, decide_holding, request_permits},
-    rule_limits::RuleLimits,
     service::{PendingQuotas, RulesWork, decide_by_verdict},
 };
 use crate::{
@@ -23,6 +22,7 @@ use crate::{
     },
     rate_limit::{Correcting, SpendBody, follow},
     reject::{ProblemJson, Reject},
+    rules::rule_limits::RuleLimits,
 };
 
 /// A service whose requests are limited by rules, and whose responses hold permits. Created by

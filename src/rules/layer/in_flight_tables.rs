@@ -51,10 +51,6 @@ impl InFlightTables {
 }
 
 impl InFlightLimit {
-    pub(super) fn policies(&self) -> impl ExactSizeIterator<Item = &Policy> {
-        self.by_tier.iter().map(Permits::policy)
-    }
-
     pub(super) fn index(&self, set_index: usize) -> usize {
         if set_index < self.by_tier.len() {
             set_index

@@ -13,25 +13,24 @@
 //! 1. `service.rs` has the verdict `Limited` with two charges. It charges the shadow by itself, whose denial only the
 //!    observer sees.
 //! 2. For the other it takes the admission of that rule from `rule_admissions.rs`. Several would be charged as one list,
-//!    all or none: `charged_members.rs` splits rules into limits, `rule_limits.rs` is their limiter, and
-//!    `admission_cache.rs` keeps the admissions of lists that came before.
-//! 3. The admission decides as one of `RateLimitLayer` does, and what it leaves is the `RulesWork` of the response. At the end the status
-//!    also settles the charge of the shadow.
+//!    all or none, by the admission of the first: `limits_of_set.rs` splits rules into limits, and `rule_limits.rs`, one
+//!    directory up, is the limiter of all limits of the set of rules.
+//! 3. The admission decides as one of `RateLimitLayer` does. What depends on the limits that the request meets, such as
+//!    waits, follows from the indexes of its charges. What is left is the `RulesWork` of the response. At the end the
+//!    status also settles the charge of the shadow.
 //!
 //! `decisions_for_other_processes.rs` answers the same question for a process that handles the request elsewhere, and
 //! `waiting_for_bodies.rs` for a request that waits for its body.
 
-mod admission_cache;
-mod charged_members;
 mod decisions_for_other_processes;
 mod handle;
 mod holding;
 mod in_flight_tables;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod layer;
+mod limits_of_set;
 mod permits;
 mod rule_admissions;
-mod rule_limits;
 mod service;
 mod waiting_for_bodies;
 #[cfg(feature = "rules-watch")]

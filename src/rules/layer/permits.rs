@@ -13,7 +13,6 @@ use http::{Response, header::UPGRADE, request::Parts};
 
 use super::{
     rule_admissions::Admissions,
-    rule_limits::RuleLimits,
     service::{PendingQuotas, RulesWork, ShadowRequests, decide_by_verdict},
 };
 use crate::{
@@ -23,7 +22,7 @@ use crate::{
     middleware::gate::RequestOutcome,
     rate_limit::RateOutcome,
     reject::{Reject, RejectionKind},
-    rules::{rule::Rule, select::RulesVerdict},
+    rules::{rule::Rule, rule_limits::RuleLimits, select::RulesVerdict},
 };
 
 type HoldingOutcome<R, B> =
@@ -69,7 +68,9 @@ pub(super) fn decide_holding<R: Reject<B>, B: 'static>(
     };
     let verdict = admissions.rules.select_in_flight(parts, now, acquire);
     let outcome = match denied.filter(|_| may_pass(&verdict)) {
-        Some((admission, decision)) => RequestOutcome::Reject(admission.deny(&decision, parts)),
+        Some((admission, decision)) => {
+            RequestOutcome::Reject(admission.responder().deny(parts, &decision))
+        }
         None => decide_by_verdict(admissions, &verdict, watched, parts),
     };
     settle(permits, &outcome, parts);
@@ -226,7 +227,7 @@ fn permit<R>(
             let limit = admissions.in_flight(rule);
             let policy = limit.map(|limit| limit.policy(set_index));
             let policies = policy.map(slice::from_ref).unwrap_or_default();
-            let rejection = admission().report_failure(&error, policies);
+            let rejection = admission().fail(&error, policies);
             rejection.map_or(Ok(None), |kind| Err(Reason::Failed(kind)))
         }
     }
@@ -237,8 +238,8 @@ impl Refusal {
         let rule = &admissions.rules.rules()[usize::from(self.position)];
         let admission = admissions.denied_in_flight(rule);
         match self.reason {
-            Reason::Denied(decision) => admission.deny(&decision, parts),
-            Reason::Failed(kind) => admission.refuse(kind, parts),
+            Reason::Denied(decision) => admission.responder().deny(parts, &decision),
+            Reason::Failed(kind) => admission.responder().refuse(parts, kind),
         }
     }
 }

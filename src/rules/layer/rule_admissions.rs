@@ -1,39 +1,30 @@
-//! The admissions of a set of rules: one for each set of quotas, and one for each list of rules that apply together.
+//! The admissions of a set of rules: one for each set of quotas, which all share the limits of the set of rules.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::{Arc, OnceLock},
-    time::Duration,
+    iter,
+    sync::Arc,
 };
 
 use http::HeaderValue;
 
 use super::{
-    admission_cache::{AdmissionCache, AppliedSet},
-    charged_members::{ChargedMember, counts_of_each, members, policies, spending_of},
     in_flight_tables::{InFlightLimit, InFlightTables},
-    rule_limits::RuleLimits,
+    limits_of_set::{LimitOfSet, limits_of_set},
 };
 use crate::{
-    decision::{Decision, Policy},
-    headers::Headers,
-    limiter::{AnyLimiter, OnChange},
+    decision::Policy,
+    headers::{Headers, PolicyTexts},
+    limiter::{Limiter, OnChange},
     observe::Observer,
-    rate_limit::{
-        ChargeTerms, CountedResponses, PreparedAdmission, PreparedSettings, SharedQueues, Spending,
-        WaitSettings,
-    },
+    rate_limit::{Admission, SelectedSettings, SharedQueues, TermsOfLimit, UnitLimit},
     rules::{
-        rule::Rule, rule_quotas::QuotaSet, rule_set::Rules, select::ChargeOfRule,
-        spend::CountedUnits, store::tier_of,
+        rule::Rule, rule_limits::RuleLimits, rule_set::Rules, select::ChargeOfRule,
+        spend::CountedUnits,
     },
-    small_list::SmallList,
 };
 
-/// The number of rules that apply together to most requests.
-const FEW_RULES: usize = 8;
-
-pub(super) type RuleAdmission<R> = PreparedAdmission<RuleLimits, R>;
+pub(super) type RuleAdmission<R> = Arc<Admission<RuleLimits, R>>;
 
 pub(super) struct LayerSettings<R> {
     pub(super) rejection: Arc<R>,
@@ -88,29 +79,63 @@ pub(super) struct Admissions<R> {
     settings: Arc<LayerSettings<R>>,
     by_rule: Box<[AdmissionsOfRule<R>]>,
     /// Handles requests that no limit counts.
-    unlimited: RuleAdmission<R>,
-    together: AdmissionCache<RuleAdmission<R>>,
+    unlimited: AdmissionOfSet<R>,
 }
+
+/// The limits of a rule, by the indexes of its sets of quotas, the default set's first.
+type LimitsOfRule = Vec<(usize, Box<[LimitOfSet]>)>;
 
 /// The admissions of a rule, by the index of the set of quotas.
 struct AdmissionsOfRule<R> {
-    by_set: Box<[Option<RuleAdmission<R>>]>,
+    by_set: Box<[Option<AdmissionOfSet<R>>]>,
     policies: Box<[Policy]>,
     in_flight: Option<InFlightLimit>,
-    /// Rejects requests without a permit.
-    denied_in_flight: OnceLock<RuleAdmission<R>>,
+    /// Rejects requests without a permit: the admission of a set, if the rule has any.
+    rejecting: RuleAdmission<R>,
+}
+
+/// The limits of a set of quotas, and the admission of requests that meet them first: a response has one set of fields,
+/// that of the first rule.
+pub(super) struct AdmissionOfSet<R> {
+    pub(super) admission: RuleAdmission<R>,
+    pub(super) limits: Box<[LimitOfSet]>,
 }
 
 impl<R> Admissions<R> {
     pub(super) fn new(rules: Rules, settings: Arc<LayerSettings<R>>) -> Self {
-        let of_rule = |rule: &Rule| AdmissionsOfRule::new(rule, &rules, &settings);
+        let limits_of_rule = |rule: &Rule| -> LimitsOfRule {
+            let sets = rule.allowance.indexed_sets().into_iter();
+            let limits = sets.map(|(at, set)| (at, limits_of_set(&rules, rule, at, set)));
+            limits.collect()
+        };
+        let limits: Vec<_> = rules.rules().iter().map(limits_of_rule).collect();
+        let queues = rules.rules().iter().flat_map(|rule| {
+            let kinds = rule.allowance.kinds().into_vec().into_iter();
+            let wait = rule.wait.filter(|_| !rule.shadow);
+            kinds.map(move |units| (identity(rule, units.as_ref()), wait))
+        });
+        let of_sets = limits.iter().flatten().flat_map(|(_, limits)| limits);
+        let policies = of_sets.flat_map(|own| &own.policies);
+        let parts = SelectedSettings {
+            limiter: Arc::new(rules.limits().clone()),
+            rejection: Arc::clone(&settings.rejection),
+            observer: settings.observer.clone(),
+            expose_decision: settings.expose_decision,
+            grpc: settings.grpc,
+            policy_texts: PolicyTexts::new(policies),
+            queues: settings.queues.of_limits(queues.collect()),
+            limits: terms_of_limits(&rules, &limits),
+        };
+        let of_rule = |(rule, limits)| {
+            let in_flight = settings.in_flight.limit(rule, rules.permit_sources(rule));
+            AdmissionsOfRule::new(rule, limits, in_flight, &parts)
+        };
         Self {
-            by_rule: rules.rules().iter().map(of_rule).collect(),
-            unlimited: settings.admission(
-                RuleLimits::of_request([], Box::default()),
-                OwnTerms::of_nothing(),
-            ),
-            together: AdmissionCache::new(),
+            by_rule: rules.rules().iter().zip(limits).map(of_rule).collect(),
+            unlimited: AdmissionOfSet {
+                admission: parts.admission(&Headers::default(), false, &[]),
+                limits: Box::default(),
+            },
             settings,
             rules,
         }
@@ -122,7 +147,7 @@ impl<R> Admissions<R> {
 
     /// The admission of requests that no limit counts. It has no policies of its own.
     pub(super) const fn uncounted(&self) -> &RuleAdmission<R> {
-        &self.unlimited
+        &self.unlimited.admission
     }
 
     /// The policies of a rule that allows requests, or rejects them uncounted.
@@ -137,74 +162,49 @@ impl<R> Admissions<R> {
     /// The admission that rejects requests of a rule without a permit.
     #[cold]
     pub(super) fn denied_in_flight(&self, rule: &Rule) -> &RuleAdmission<R> {
-        let own = &self.by_rule[usize::from(rule.position)];
-        own.denied_in_flight.get_or_init(|| {
-            let terms = OwnTerms {
-                headers: Some(rule.headers.clone()),
-                shadow: rule.shadow,
-                ..OwnTerms::of_nothing()
-            };
-            let policies = own.in_flight.iter().flat_map(InFlightLimit::policies);
-            let limits = RuleLimits::of_request([], policies.take(1).cloned().collect());
-            self.settings.admission(limits, terms)
-        })
+        &self.by_rule[usize::from(rule.position)].rejecting
     }
 
-    pub(super) fn of(&self, charge: &ChargeOfRule<'_>) -> &RuleAdmission<R> {
+    pub(super) fn of(&self, charge: &ChargeOfRule<'_>) -> &AdmissionOfSet<R> {
         let admissions = &self.by_rule[usize::from(charge.rule.position)];
         let admission = admissions.by_set[charge.set_index].as_ref();
         admission.unwrap_or(&self.unlimited)
     }
+}
 
-    pub(super) fn together<'c, 'r: 'c>(
-        &self,
-        charges: impl Iterator<Item = &'c ChargeOfRule<'r>> + Clone,
-    ) -> Arc<RuleAdmission<R>> {
-        let mut sets = SmallList::<AppliedSet, FEW_RULES>::new();
-        for charge in charges.clone() {
-            sets.push((charge.rule.position, charge.set_index));
-        }
-        if let Some(admission) = self.together.get(sets.as_slice()) {
-            return admission;
-        }
-        let members = members(charges);
-        let admission = Arc::new(self.make_together(&members));
-        self.together.insert(sets.as_slice().into(), &admission);
-        admission
-    }
-
-    /// The number of cached admissions of several limits.
-    #[cfg(test)]
-    fn cached(&self) -> usize {
-        self.together.len()
-    }
-
-    fn make_together(&self, members: &[ChargedMember<'_, '_>]) -> RuleAdmission<R> {
-        let rules = || members.iter().map(|member| member.charge.rule);
-        let limiters = members
-            .iter()
-            .filter_map(|member| member.limiter(&self.rules));
-        let waits = rules().any(|rule| rule.wait.is_some());
-        let terms = members.iter().map(|member| ChargeTerms {
-            tier: member.tier(),
-            blocks_at_once: member.charge.rule.count_if.is_none() && !waits,
-        });
-        let policies = members.iter().flat_map(ChargedMember::policies);
-        let limits = RuleLimits::of_request(limiters.cloned(), policies.collect());
-        self.settings.admission(
-            limits.with_overflow(rules().map(Rule::overflows)),
-            OwnTerms {
-                terms: terms.collect(),
-                overflow: overflow_of_each(rules()),
-                // A response has one set of fields: that of the first rule.
-                headers: rules().next().map(|rule| rule.headers.clone()),
-                shadow: false,
-                counts: counts_of_each(rules()),
-                wait: wait_of_all(members),
-                spending: spending_of(members),
-            },
-        )
-    }
+/// The settings of each limit, by its index. `limits` are those of each rule, by its sets of quotas.
+fn terms_of_limits(rules: &Rules, limits: &[LimitsOfRule]) -> Arc<[TermsOfLimit]> {
+    let kinds = rules.rules().iter().flat_map(|rule| rule.allowance.kinds());
+    let units = kinds.map(|units| {
+        let units = units?;
+        Some(UnitLimit::of_tiers(Arc::new(move |tokens| {
+            units.of(tokens)
+        })))
+    });
+    let units: Arc<[_]> = units.collect();
+    let terms = rules.rules().iter().zip(limits).flat_map(|(rule, sets)| {
+        let spending = rule.spend.as_deref();
+        let spending = spending.map(|spend| Arc::new(spend.spending(Arc::clone(&units))));
+        let limiters = rules.limits_of(rule).zip(rules.limiters(rule));
+        limiters.map(move |(limit, limiter)| {
+            let of_sets = sets.iter().flat_map(|(_, limits)| limits);
+            let of_limit = of_sets.filter(|own| own.limit == limit);
+            let policies = of_limit.map(|own| (own.tier.clone(), own.policies.clone()));
+            let counts = rule.count_if.clone();
+            TermsOfLimit {
+                is_apart: rule.is_apart || rule.wait.is_some() || counts.is_some(),
+                // Names are printable ASCII, so each is a value of a header field.
+                overflow: HeaderValue::from_str(&rule.name)
+                    .ok()
+                    .filter(|_| rule.overflows()),
+                counts: counts.map(|counts| Arc::new(move |status| counts.counts(status)) as _),
+                spending: spending.clone(),
+                blocks: limiter.facts().blocks,
+                policies: policies.collect(),
+            }
+        })
+    });
+    terms.collect()
 }
 
 /// The identity of a rule's limit of requests or of these units, which names its queues: they survive a reload.
@@ -219,140 +219,36 @@ fn identity(rule: &Rule, units: Option<&CountedUnits>) -> u64 {
 }
 
 impl<R> AdmissionsOfRule<R> {
-    fn new(rule: &Rule, rules: &Rules, settings: &LayerSettings<R>) -> Self {
-        // Charges that follow responses are made by several limiters, see `together`.
-        let limiter = rules.limiter(rule).filter(|_| rule.spend.is_none());
-        let sets = rule.allowance.indexed_sets();
-        let named = |(_, set): &(usize, &QuotaSet)| policies(set).collect();
-        let policies = sets
-            .first()
-            .map_or_else(|| Box::from([Policy::owned(&*rule.name, 0)]), named);
-        let most = sets.iter().map(|(index, _)| *index).max();
-        let of_set = |index: usize| {
-            let (_, set) = sets.iter().find(|(at, _)| *at == index)?;
-            Some(settings.of_one(rule, limiter?, set, index))
-        };
-        Self {
-            by_set: most.map_or_else(Box::default, |most| (0..=most).map(of_set).collect()),
-            policies,
-            in_flight: (settings.in_flight).limit(rule, rules.permit_sources(rule)),
-            denied_in_flight: OnceLock::new(),
-        }
-    }
-}
-
-/// The terms of an admission that are not the layer's.
-#[derive(Default)]
-struct OwnTerms {
-    headers: Option<Headers>,
-    overflow: Option<Arc<[Option<HeaderValue>]>>,
-    shadow: bool,
-    counts: Option<CountedResponses>,
-    wait: Option<WaitSettings>,
-    terms: Box<[ChargeTerms]>,
-    spending: Option<Spending>,
-}
-
-impl OwnTerms {
-    /// The terms of an admission that charges nothing.
-    fn of_nothing() -> Self {
-        Self {
-            terms: [ChargeTerms::default()].into(),
-            ..Self::default()
-        }
-    }
-}
-
-impl<R> LayerSettings<R> {
-    fn admission(&self, limits: RuleLimits, terms: OwnTerms) -> RuleAdmission<R> {
-        let terms = PreparedSettings {
-            headers: terms.headers.unwrap_or_default(),
-            observer: self.observer.clone(),
-            expose_decision: self.expose_decision && !terms.shadow,
-            grpc: self.grpc,
-            shadow: terms.shadow,
-            counts: terms.counts,
-            queues: self.queues.clone(),
-            wait: terms.wait,
-            overflow: terms.overflow,
-            terms: terms.terms,
-            spending: terms.spending,
-        };
-        PreparedAdmission::new(limits, Arc::clone(&self.rejection), terms)
-    }
-
-    fn of_one(
-        &self,
+    fn new(
         rule: &Rule,
-        limiter: &AnyLimiter,
-        set: &QuotaSet,
-        index: usize,
-    ) -> RuleAdmission<R> {
-        let counts = rule.count_if.clone().map(|count_if| {
-            CountedResponses::OfOne(Arc::new(move |status| count_if.counts(status)))
-        });
-        let wait = rule.wait.filter(|_| !rule.shadow);
-        let wait = wait.map(|longest| WaitSettings {
-            longest,
-            of_denial: None,
-            limits: [(identity(rule, None), Some(longest))].into(),
-        });
-        self.admission(
-            RuleLimits::of_request([limiter.clone()], policies(set).collect()),
-            OwnTerms {
-                headers: Some(rule.headers.clone()),
-                overflow: overflow_of_each([rule].into_iter()),
-                shadow: rule.shadow,
-                counts,
-                wait,
-                terms: [ChargeTerms {
-                    tier: tier_of(index, rule.allowance.first_index(None)),
-                    blocks_at_once: false,
-                }]
-                .into(),
-                spending: None,
-            },
-        )
+        limits: LimitsOfRule,
+        in_flight: Option<InFlightLimit>,
+        parts: &SelectedSettings<RuleLimits, R>,
+    ) -> Self {
+        let policies_of = |limits: &[LimitOfSet]| -> Box<[Policy]> {
+            limits
+                .iter()
+                .flat_map(|own| own.policies.iter().cloned())
+                .collect()
+        };
+        let first = limits.first().map(|(_, limits)| policies_of(limits));
+        let sets = limits.iter().map(|(at, _)| at + 1).max().unwrap_or(0);
+        let mut by_set: Vec<Option<AdmissionOfSet<R>>> =
+            iter::repeat_with(|| None).take(sets).collect();
+        for (at, limits) in limits {
+            by_set[at] = Some(AdmissionOfSet {
+                admission: parts.admission(&rule.headers, rule.shadow, &policies_of(&limits)),
+                limits,
+            });
+        }
+        let of_any_set = by_set.iter().flatten().next();
+        let rejecting = of_any_set.map(|of_set| Arc::clone(&of_set.admission));
+        Self {
+            rejecting: rejecting
+                .unwrap_or_else(|| parts.admission(&rule.headers, rule.shadow, &[])),
+            by_set: by_set.into(),
+            policies: first.unwrap_or_else(|| Box::from([Policy::owned(&*rule.name, 0)])),
+            in_flight,
+        }
     }
 }
-
-/// The names of the rules whose denials do not end a request; `None` if all do.
-fn overflow_of_each<'r>(
-    rules: impl Iterator<Item = &'r Rule>,
-) -> Option<Arc<[Option<HeaderValue>]>> {
-    // Names are printable ASCII, so each is a value of a header field.
-    let name = |rule: &Rule| HeaderValue::from_str(&rule.name).ok();
-    let names: Vec<_> = rules
-        .map(|rule| name(rule).filter(|_| rule.overflows()))
-        .collect();
-    names.iter().any(Option::is_some).then(|| names.into())
-}
-
-/// The longest wait of a request: it waits only if all rules that deny it have `wait`, and for the shortest of them.
-fn wait_of_all(members: &[ChargedMember<'_, '_>]) -> Option<WaitSettings> {
-    let waits = members.iter().map(|member| member.charge.rule.wait);
-    let longest = waits.flatten().max()?;
-    // One element for each quota, in the order of decisions.
-    let of_quotas = members.iter().flat_map(|member| {
-        let quotas = member.policies().count();
-        std::iter::repeat_n(member.charge.rule.wait, quotas)
-    });
-    let of_quotas: Vec<Option<Duration>> = of_quotas.collect();
-    let limits = members.iter().map(|member| {
-        let rule = member.charge.rule;
-        (identity(rule, member.units), rule.wait)
-    });
-    Some(WaitSettings {
-        longest,
-        limits: limits.collect(),
-        of_denial: Some(Arc::new(move |denial: &Decision| {
-            let quotas = denial.quotas().zip(&of_quotas);
-            let denying = quotas.filter(|(quota, _)| quota.is_denied());
-            let waits: Option<Vec<Duration>> = denying.map(|(_, wait)| *wait).collect();
-            waits?.into_iter().min()
-        })),
-    })
-}
-
-#[cfg(test)]
-mod tests;

@@ -10,16 +10,21 @@ use std::{
 use http::{Response, StatusCode, request::Parts};
 
 use super::{
-    charged_members::members, handle::Shared, rule_admissions::Admissions, rule_limits::RuleLimits,
+    handle::Shared,
+    rule_admissions::{AdmissionOfSet, Admissions},
 };
 use crate::{
+    limiter::Charge,
     middleware::{
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
         key_extraction_rules::Uncounted,
     },
-    rate_limit::{Correcting, PendingOutcome, RateOutcome, ResponseWork, ShadowRequest},
+    rate_limit::{
+        Correcting, FewCharges, PendingOutcome, RateOutcome, ResponseWork, ShadowRequest,
+    },
     reject::{ProblemJson, Reject},
     rules::{
+        rule_limits::RuleLimits,
         select::{ChargeOfRule, RuleCharges, RulesVerdict},
         spend::NeedsTrailers,
     },
@@ -213,7 +218,17 @@ fn decide_alone<R: Reject<B>, B: 'static>(
     charge: &ChargeOfRule<'_>,
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
-    (admissions.of(charge)).decide_one(charge.counted(), parts)
+    let AdmissionOfSet { admission, limits } = admissions.of(charge);
+    let Some(limit) = limits.first() else {
+        return admission.uncounted(Uncounted::Skip, &[], parts);
+    };
+    let own = limit.charge(charge, reserves(charge, charge.rule.wait.is_some()));
+    admission.decide_selected(&[own], parts)
+}
+
+/// Whether another operation may follow a charge of a request of which a limit `waits` for its turn.
+const fn reserves(charge: &ChargeOfRule<'_>, waits: bool) -> bool {
+    waits || charge.rule.count_if.is_some()
 }
 
 /// Charges the shadows first, each by itself, then all other limits together.
@@ -224,43 +239,47 @@ fn decide_together<R: Reject<B>, B: 'static>(
     watched: &mut ShadowRequests<R>,
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
-    let shadows = charges.iter().filter(|charge| charge.rule.shadow);
-    watched.extend(shadows.filter_map(|charge| (admissions.of(charge)).watch(charge.counted())));
+    for charge in charges.iter().filter(|charge| charge.rule.shadow) {
+        let AdmissionOfSet { admission, limits } = admissions.of(charge);
+        let limits = limits.iter();
+        let own = limits.map(|limit| limit.charge(charge, reserves(charge, false)));
+        watched.extend(own.filter_map(|own| admission.watch(own)));
+    }
     let hard = charges.iter().filter(|charge| !charge.rule.shadow);
+    let Some(first) = hard.clone().next() else {
+        return (admissions.uncounted()).uncounted(Uncounted::Skip, &[], parts);
+    };
+    let waits = hard.clone().any(|charge| charge.rule.wait.is_some());
+    let list = hard.clone().flat_map(|charge| {
+        let (limits, continues) = (&admissions.of(charge).limits, reserves(charge, waits));
+        limits
+            .iter()
+            .map(move |limit| limit.charge(charge, continues))
+    });
+    let mut list = FewCharges::collected(list);
+    let admission = &admissions.of(first).admission;
     if admissions.rules.has_spend() && hard.clone().any(|charge| charge.rule.spend.is_some()) {
-        return decide_spending(admissions, hard, parts);
+        reserve(admissions, hard, list.as_mut_slice(), parts);
     }
-    let mut others = hard.clone();
-    let counted = hard.clone().map(ChargeOfRule::counted);
-    match (others.next(), others.next()) {
-        (None, _) => (admissions.uncounted()).uncounted(Uncounted::Skip, &[], parts),
-        (Some(charge), None) => admissions.of(charge).decide(counted, parts),
-        _ => admissions.together(hard).decide(counted, parts),
-    }
+    admission.decide_selected(list.as_slice(), parts)
 }
 
 /// Reserves the units of a response, together with the charges of all other limits.
 #[cold]
-fn decide_spending<'c, 'r: 'c, R: Reject<B>, B: 'static>(
+fn reserve<'c, 'r: 'c, R>(
     admissions: &Admissions<R>,
-    charges: impl Iterator<Item = &'c ChargeOfRule<'r>> + Clone,
+    hard: impl Iterator<Item = &'c ChargeOfRule<'r>> + Clone,
+    list: &mut [Charge<'_>],
     parts: &mut Parts,
-) -> RateOutcome<RuleLimits, R, B> {
-    let members = members(charges.clone());
-    let admission = admissions.together(charges);
-    let costs = members.iter().map(|member| u64::from(member.charge.cost));
-    let costs = admission.reservations(costs, parts);
+) {
+    let limits = hard
+        .clone()
+        .flat_map(|charge| &admissions.of(charge).limits);
+    let capacities: Vec<u64> = limits.map(|limit| limit.capacity).collect();
+    (admissions.uncounted()).reserve(list, &capacities, parts);
     // As the first rule says, which reads the response.
-    let mut spends = members
-        .iter()
-        .filter_map(|member| member.charge.rule.spend.as_ref());
+    let mut spends = hard.filter_map(|charge| charge.rule.spend.as_ref());
     if spends.next().is_some_and(|spend| spend.reads_trailers()) {
         parts.extensions.insert(NeedsTrailers);
     }
-    let counted = members.iter().map(|member| member.charge.counted());
-    let counted = counted.zip(&costs);
-    admission.decide(
-        counted.map(|((key, class, _), cost)| (key, class, *cost)),
-        parts,
-    )
 }

@@ -1,4 +1,4 @@
-//! The limits of the rules that apply to a request.
+//! The limits of a set of rules.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,62 +6,102 @@ use crate::{
     decision::{Decision, Policy},
     error::LimiterError,
     limiter::{
-        AnyLimiter, BoxedFuture, Call, Charge, Facts, JointLimiter, Limiter, OpRef, OwnedCharge,
-        Pending,
+        AnyLimiter, BoxedFuture, Call, Charge, Facts, Limiter, Member, OpRef, OwnedCharge, Pending,
+        joint,
     },
 };
 
-/// The limits of the rules that apply to a request, charged together or not at all.
+/// All limits of a set of rules: those of a call are charged together or not at all. The index of a charge is that of
+/// its limit.
 ///
 /// A limit of a rule with the action `overflow` does not hold the others back: if it denies, they are charged without
-/// it. The decision has the quotas of all limits. It is a denial if one of the others denies, or if all limits
-/// overflow.
-#[derive(Clone)]
-#[allow(missing_debug_implementations, reason = "users only name it")]
-pub struct RuleLimits {
-    limits: JointLimiter<AnyLimiter>,
-    /// Whether each of several limits may overflow; empty if none may, or if there is only one.
-    overflow: Arc<[bool]>,
+/// it. The decision has the quotas of all limits of the call. It is a denial if one of the others denies, or if all
+/// limits overflow.
+#[derive(Debug, Clone)]
+pub struct RuleLimits(Arc<Limits>);
+
+#[derive(Debug)]
+struct Limits {
+    limiters: Box<[AnyLimiter]>,
+    /// Whether each may overflow; empty if none may.
+    overflow: Box<[bool]>,
+    /// Whether some of them perhaps cannot be charged together: not those of one table in this process.
+    are_checked: bool,
 }
 
 impl RuleLimits {
-    /// The limits that one request meets, see [`JointLimiter::of_request`].
-    pub(super) fn of_request(
-        limiters: impl IntoIterator<Item = AnyLimiter>,
-        policies: Box<[Policy]>,
+    /// The limits with these limiters, and whether each may overflow.
+    pub(super) fn new(
+        limits: impl IntoIterator<Item = (AnyLimiter, bool)>,
+        are_checked: bool,
     ) -> Self {
-        Self {
-            limits: JointLimiter::of_request(limiters, policies),
-            overflow: Arc::default(),
-        }
+        let (limiters, overflow): (Vec<_>, Vec<_>) = limits.into_iter().unzip();
+        let may_overflow = overflow.contains(&true);
+        Self(Arc::new(Limits {
+            limiters: limiters.into(),
+            overflow: if may_overflow {
+                overflow.into()
+            } else {
+                Box::default()
+            },
+            are_checked,
+        }))
     }
 
-    /// These limits, with those that may `overflow`.
-    pub(super) fn with_overflow(mut self, overflow: impl IntoIterator<Item = bool>) -> Self {
-        self.overflow = overflow.into_iter().collect();
-        let may_overflow = self.overflow.len() > 1 && self.overflow.contains(&true);
-        if !may_overflow {
-            self.overflow = Arc::default();
+    pub(super) fn limiters(&self) -> &[AnyLimiter] {
+        &self.0.limiters
+    }
+
+    fn get(&self, limit: usize) -> Option<&AnyLimiter> {
+        self.0.limiters.get(limit)
+    }
+
+    fn overflows(&self, charge: &Charge<'_>) -> bool {
+        self.0.overflow.get(charge.index()) == Some(&true)
+    }
+
+    /// Charges several limits: those that overflow, if they can.
+    #[inline(never)]
+    fn call_several(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
+        let mut charges = call.charges.iter();
+        let may_overflow = !self.0.overflow.is_empty()
+            && charges.clone().any(|charge| self.overflows(charge))
+            && charges.all(|charge| repeats(charge.op));
+        if may_overflow {
+            return self.call_with_overflow(call);
         }
-        self
+        self.call_all(call)
+    }
+
+    /// Charges the limits of the call: all or none.
+    fn call_all(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
+        if self.0.are_checked && !self.check(call.charges) {
+            let fault = "these limits cannot be charged together";
+            return Pending::Ready(Err(LimiterError::unsupported(fault)));
+        }
+        AnyLimiter::call_list(|limit| self.get(limit), call)
+    }
+
+    /// Whether the limits of these charges can be charged together.
+    fn check(&self, charges: &[Charge<'_>]) -> bool {
+        let limiters = charges.iter().map(|charge| self.get(charge.index()));
+        let limiters: Option<Vec<_>> = limiters.map(Option::<&_>::cloned).collect();
+        limiters.is_some_and(|limiters| joint::check(&limiters).is_ok())
     }
 
     /// Applies operations whose denial depends on the limits that do not overflow.
     #[cold]
     fn call_with_overflow(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
-        let overflow = call
-            .charges
-            .iter()
-            .map(|charge| self.overflow[charge.index()]);
+        let overflow = call.charges.iter().map(|charge| self.overflows(charge));
         let mut attempts = Attempts::new(overflow.collect(), call);
-        let mut answer = attempts.call(&self.limits);
+        let mut answer = attempts.call(self);
         while let Pending::Ready(ready) = answer {
             match attempts.next(ready) {
                 NextAttempt::Decided(decision) => return Pending::Ready(decision),
-                NextAttempt::Again => answer = attempts.call(&self.limits),
+                NextAttempt::Again => answer = attempts.call(self),
             }
         }
-        let limits = self.limits.clone();
+        let limits = self.clone();
         Pending::Later(Box::pin(async move {
             loop {
                 match attempts.next(answer.await) {
@@ -99,11 +139,15 @@ impl Attempts {
     }
 
     /// Applies the operations on the limits that are not left out.
-    fn call(&self, limits: &JointLimiter<AnyLimiter>) -> Pending<BoxedFuture> {
+    fn call(&self, limits: &RuleLimits) -> Pending<BoxedFuture> {
         let charges = self.charges.iter().zip(&self.left_out);
         let charges = charges.filter(|(_, left_out)| !**left_out);
         let charges: Vec<_> = charges.map(|(charge, _)| charge.as_ref()).collect();
-        limits.call(&Call::of(&charges).late(self.late))
+        let call = Call::of(&charges).late(self.late);
+        match &*charges {
+            [_] => limits.call(&call),
+            _ => limits.call_all(&call),
+        }
     }
 
     /// The step after this answer.
@@ -149,19 +193,24 @@ const fn repeats(op: OpRef<'_>) -> bool {
 impl Limiter for RuleLimits {
     type Future = BoxedFuture;
 
+    #[inline]
     fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
-        if self.overflow.is_empty() || !call.charges.iter().all(|charge| repeats(charge.op)) {
-            return self.limits.call(call);
+        if let [only] = call.charges
+            && let Some(limiter) = self.get(only.index())
+        {
+            return limiter.call(call);
         }
-        self.call_with_overflow(call)
+        self.call_several(call)
     }
 
+    /// None: which policies a request meets depends on its charges.
     fn policies(&self) -> &[Policy] {
-        self.limits.policies()
+        &[]
     }
 
+    /// All limiters are in this process or in Redis, and alike.
     fn facts(&self) -> Facts {
-        self.limits.facts()
+        Facts::new().identified_by(&self.0)
     }
 
     fn boxed(future: BoxedFuture) -> BoxedFuture {
@@ -186,9 +235,7 @@ mod tests {
             let limiter = LocalLimiter::builder(quota).build_in(&store);
             AnyLimiter::new(limiter.expect("a good quota"))
         });
-        let policies = limiters.iter().flat_map(|limiter| limiter.policies());
-        let limits = RuleLimits::of_request(limiters.clone(), policies.cloned().collect());
-        let limits = limits.with_overflow([false, true, false]);
+        let limits = RuleLimits::new(limiters.into_iter().zip([false, true, false]), false);
         let key = Key::global();
         let call = |ops: &[(usize, OpRef<'_>)]| {
             let charges = ops.iter();
