@@ -5,6 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Wake, Waker},
     time::Duration,
 };
 
@@ -72,7 +73,7 @@ where
 {
     let start = Instant::now();
     let mut service = service.clone();
-    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut cx = Context::from_waker(Waker::noop());
     assert!(service.poll_ready(&mut cx).is_ready());
     let response = service.call(request);
     async move {
@@ -557,4 +558,36 @@ async fn no_more_wait_than_there_is_room_for() {
         // All places are free again, and all buckets full.
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
+}
+
+/// A waker that runs code when it is woken.
+struct OnWake(Box<dyn Fn() + Send + Sync>);
+
+impl Wake for OnWake {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+/// A lock that is held meanwhile would never be free again.
+#[tokio::test(start_paused = true)]
+async fn waker_of_a_line_may_send_a_request_of_its_key() {
+    let service = layer(limiter(Quota::per_second(1).burst(1)), 5).layer(Probe::default());
+    let sent = Arc::new(AtomicU64::new(0));
+    let (counted, again) = (Arc::clone(&sent), service.clone());
+    let waker = OnWake(Box::new(move || {
+        let mut further = Box::pin(send(&again, by("ann", 1)));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(further.as_mut().poll(&mut cx).is_pending(), "it waits, too");
+        counted.fetch_add(1, Ordering::Relaxed);
+    }));
+    let waker = Waker::from(Arc::new(waker));
+    assert_eq!(send(&service, by("ann", 1)).await.1, 200);
+    let [mut head, mut next] = [(); 2].map(|()| Box::pin(send(&service, by("ann", 1))));
+    for (request, waker) in [(&mut head, Waker::noop()), (&mut next, &waker)] {
+        let polled = request.as_mut().poll(&mut Context::from_waker(waker));
+        assert!(polled.is_pending());
+    }
+    drop(head);
+    assert_eq!(sent.load(Ordering::Relaxed), 1);
 }
