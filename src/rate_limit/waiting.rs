@@ -318,6 +318,8 @@ impl QueuePosition {
     }
 
     fn poll_head(&self, cx: &Context<'_>) -> Poll<()> {
+        // Outside the lock: a waker may run any code, also when it is cloned or dropped.
+        let waker = cx.waker().clone();
         let mut queues = self.slot.room.queues.lock(&self.queue);
         let Some(queue) = queues
             .get_mut(&self.queue)
@@ -329,7 +331,9 @@ impl QueuePosition {
             .ticket
             .and_then(|ticket| queue.waiting.get_mut(&ticket));
         if let Some(own) = own {
-            own.waker = Some(cx.waker().clone());
+            let replaced = own.waker.replace(waker);
+            drop(queues);
+            drop(replaced);
         }
         Poll::Pending
     }
@@ -341,16 +345,16 @@ impl QueuePosition {
         };
         let mut queues = self.slot.room.queues.lock(&self.queue);
         let queue = queues.get_mut(&self.queue);
-        let next = queue.and_then(|queue| queue.leave(ticket, self.passed));
+        let left = queue.and_then(|queue| queue.leave(ticket, self.passed));
         if queues
             .get(&self.queue)
             .is_some_and(|queue| queue.waiting.is_empty())
         {
             forget(&mut queues, &self.queue);
         }
-        // Outside the lock: a waker may run any code.
+        // Outside the lock: a waker may run any code, also when it is dropped.
         drop(queues);
-        if let Some(next) = next {
+        if let Some((_, Some(next))) = left {
             next.wake();
         }
     }
@@ -559,8 +563,8 @@ impl Queue {
         costs.fold(0, u64::saturating_add)
     }
 
-    /// Removes a request that passed or stops waiting. Returns the task to wake.
-    fn leave(&mut self, ticket: u64, passed: bool) -> Option<Waker> {
+    /// Removes a request that passed or stops waiting. Returns it, and the task to wake.
+    fn leave(&mut self, ticket: u64, passed: bool) -> Option<(QueuedRequest, Option<Waker>)> {
         let was_head = self.head() == Some(ticket);
         let request = self.waiting.remove(&ticket)?;
         match &mut self.denial {
@@ -570,8 +574,9 @@ impl Queue {
             }
             _ => {}
         }
-        let mut head = self.waiting.first_entry().filter(|_| was_head)?;
-        head.get_mut().waker.take()
+        let head = self.waiting.first_entry().filter(|_| was_head);
+        let next = head.and_then(|mut head| head.get_mut().waker.take());
+        Some((request, next))
     }
 
     fn head(&self) -> Option<u64> {

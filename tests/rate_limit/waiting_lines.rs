@@ -560,34 +560,68 @@ async fn no_more_wait_than_there_is_room_for() {
     }
 }
 
-/// A waker that runs code when it is woken.
-struct OnWake(Box<dyn Fn() + Send + Sync>);
+/// What a waker of `OnEvent` does.
+type Reaction = Arc<dyn Fn() + Send + Sync>;
 
-impl Wake for OnWake {
+/// A waker that runs code when it is woken, or when the last of it is dropped.
+struct OnEvent {
+    woken: Option<Reaction>,
+    dropped: Option<Reaction>,
+}
+
+impl Wake for OnEvent {
     fn wake(self: Arc<Self>) {
-        (self.0)();
+        self.woken.iter().for_each(|react| react());
+    }
+}
+
+impl Drop for OnEvent {
+    fn drop(&mut self) {
+        self.dropped.iter().for_each(|react| react());
     }
 }
 
 /// A lock that is held meanwhile would never be free again.
 #[tokio::test(start_paused = true)]
-async fn waker_of_a_line_may_send_a_request_of_its_key() {
-    let service = layer(limiter(Quota::per_second(1).burst(1)), 5).layer(Probe::default());
-    let sent = Arc::new(AtomicU64::new(0));
-    let (counted, again) = (Arc::clone(&sent), service.clone());
-    let waker = OnWake(Box::new(move || {
-        let mut further = Box::pin(send(&again, by("ann", 1)));
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(further.as_mut().poll(&mut cx).is_pending(), "it waits, too");
-        counted.fetch_add(1, Ordering::Relaxed);
-    }));
-    let waker = Waker::from(Arc::new(waker));
-    assert_eq!(send(&service, by("ann", 1)).await.1, 200);
-    let [mut head, mut next] = [(); 2].map(|()| Box::pin(send(&service, by("ann", 1))));
-    for (request, waker) in [(&mut head, Waker::noop()), (&mut next, &waker)] {
-        let polled = request.as_mut().poll(&mut Context::from_waker(waker));
-        assert!(polled.is_pending());
+async fn wakers_of_a_line_may_send_requests_of_its_key() {
+    for (on_wake, cancelled) in [(true, 0), (false, 1), (false, 2)] {
+        let service = layer(limiter(Quota::per_second(1).burst(1)), 5).layer(Probe::default());
+        let sent = Arc::new(AtomicU64::new(0));
+        let (counted, again) = (Arc::clone(&sent), service.clone());
+        let react: Reaction = Arc::new(move || {
+            let mut further = Box::pin(send(&again, by("ann", 1)));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(further.as_mut().poll(&mut cx).is_pending(), "it waits, too");
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(send(&service, by("ann", 1)).await.1, 200);
+        let mut line: Vec<_> = (0..3)
+            .map(|_| Box::pin(send(&service, by("ann", 1))))
+            .collect();
+        for (place, request) in line.iter_mut().enumerate() {
+            // The last one waits behind the others.
+            let reacts = |is| (place == 1 && is).then(|| Arc::clone(&react));
+            let waker = OnEvent {
+                woken: reacts(on_wake),
+                dropped: reacts(!on_wake),
+            };
+            let waker = Waker::from(Arc::new(waker));
+            assert!(
+                request
+                    .as_mut()
+                    .poll(&mut Context::from_waker(&waker))
+                    .is_pending()
+            );
+        }
+        if cancelled == 2 {
+            // It is polled by another task, whose waker is in place of the first one.
+            let polled = line[1]
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+        } else {
+            drop(line.remove(cancelled));
+        }
+        assert_eq!(sent.load(Ordering::Relaxed), 1, "{on_wake}, {cancelled}");
     }
-    drop(head);
-    assert_eq!(sent.load(Ordering::Relaxed), 1);
 }

@@ -264,7 +264,9 @@ impl<I: AsyncRead + Unpin> TimedIo<I> {
 
     /// Completes when the server may learn that the client has ended its side: at once if no request is active.
     fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        *self.timer.waits_for_idle() = Some(cx.waker().clone());
+        let waker = cx.waker().clone();
+        // Dropped outside the lock: a waker may run any code.
+        drop(self.timer.waits_for_idle().replace(waker));
         if !self.is_noted || self.timer.requests.load(Ordering::Relaxed) == 0 {
             return Poll::Ready(());
         }
