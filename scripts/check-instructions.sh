@@ -95,14 +95,14 @@ check log-denied 'a decision, denied by a log of 65,536' 0
 check log-crowded 'a decision that another log makes room for' 0
 check plain 'a request without headers, over a no-op layer' "$noop" 680
 check plain-priority 'the same of a class of requests, over none' "$(count plain)"
-check plain-stored 'a request by a limit in a store, likewise' "$noop" 1460
+check plain-stored 'a request by a limit in a store, likewise' "$noop" 1200
 check plain-two 'a request by two quotas of a key, likewise' "$noop"
 # One of them has long numbers, so that the texts are not cached.
 check default-two 'the same with the default headers, likewise' "$noop"
 check default 'a request with the default headers, likewise' "$noop" 3050
 check default-window 'a request with those of a window, likewise' "$noop"
 check default-large 'a request with long numbers, likewise' "$noop"
-check denied 'a denied request, likewise' "$noop" 1390
+check denied 'a denied request, likewise' "$noop" 1490
 # By a clock that is set.
 check denied-minute 'the same with another of 60 waits than the last' "$noop"
 check denied-day 'the same with another of 1,000 waits' "$noop"

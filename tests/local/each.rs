@@ -476,7 +476,7 @@ proptest! {
                 prop_assert_eq!(own, expected);
                 continue;
             }
-            // What is missing is unknown.
+            // Missing numbers are unknown.
             prop_assert_eq!((own.quotas().len(), own.remaining()), (0, None));
             prop_assert_eq!(own.binding().name(), "default");
             prop_assert_eq!(own.retry_after(), Some(Duration::ZERO));

@@ -560,7 +560,7 @@ async fn no_more_wait_than_there_is_room_for() {
     }
 }
 
-/// What a waker of `OnEvent` does.
+/// The reaction of an `OnEvent`.
 type Reaction = Arc<dyn Fn() + Send + Sync>;
 
 /// A waker that runs code when it is woken, or when the last of it is dropped.

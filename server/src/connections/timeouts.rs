@@ -266,7 +266,8 @@ impl<I: AsyncRead + Unpin> TimedIo<I> {
     fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let waker = cx.waker().clone();
         // Dropped outside the lock: a waker may run any code.
-        drop(self.timer.waits_for_idle().replace(waker));
+        let replaced = self.timer.waits_for_idle().replace(waker);
+        drop(replaced);
         if !self.is_noted || self.timer.requests.load(Ordering::Relaxed) == 0 {
             return Poll::Ready(());
         }
