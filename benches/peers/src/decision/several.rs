@@ -110,8 +110,16 @@ impl<K: EveryKey> Decide<K> for Together {
     fn decide(&self, key: &K) -> bool {
         let key = key.ours();
         let charge = |limit| Charge::new(&key, OpRef::Acquire(1)).limit(limit);
-        let charges: [Charge<'_>; 4] = array::from_fn(charge);
-        match self.0.call(&Call::of(&charges[..self.1])) {
+        let few: [Charge<'_>; 4] = array::from_fn(charge);
+        let many: Vec<Charge<'_>>;
+        let charges = match few.get(..self.1) {
+            Some(charges) => charges,
+            None => {
+                many = (0..self.1).map(charge).collect();
+                &many
+            }
+        };
+        match self.0.call(&Call::of(charges)) {
             Pending::Ready(answer) => answer.is_ok_and(|decision| decision.is_allowed()),
             Pending::Later(_) => panic!("a decision in this process is there at once"),
         }
