@@ -131,10 +131,7 @@ impl Op {
     }
 
     pub(crate) const fn receipt(&self) -> Option<&Receipt> {
-        match self {
-            Self::Refund(_, Some(receipt)) | Self::Settle(_, receipt) => Some(receipt),
-            _ => None,
-        }
+        self.as_ref().receipt()
     }
 
     /// Whether units that were taken or used before are returned or counted: a limit that fails takes nothing from

@@ -49,9 +49,6 @@ use crate::{
 /// A clone is a handle to the same limits, and so is each of its [`limiters`](Self::limiters).
 pub struct JointLimiter<L = LocalLimiter>(Arc<Inner<L>>);
 
-/// As many as the indexes that a request keeps until its end.
-const MOST: usize = 1 << 16;
-
 static DEFAULT_TIER: Tier = Tier::DEFAULT;
 
 struct Inner<L> {
@@ -64,18 +61,13 @@ impl<L: Member> JointLimiter<L> {
     ///
     /// # Errors
     ///
-    /// If there is no limit, or more than 65,536, two of their quotas have one name, a [`LocalLimiter`] has a table of its
+    /// If there is no limit, two of their quotas have one name, a [`LocalLimiter`] has a table of its
     /// own or is in another [`LocalStore`](crate::LocalStore) than the first, or a `RedisLimiter` has a
     /// leaky bucket or a block, which it could not undo.
     pub fn new(limiters: impl IntoIterator<Item = L>) -> Result<Self, ConfigError> {
         let limiters: Box<[L]> = limiters.into_iter().collect();
         if limiters.is_empty() {
             return Err(refused("no limit at all; at least one is needed"));
-        }
-        if limiters.len() > MOST {
-            return Err(refused(
-                "more than 65,536 limits cannot be charged together",
-            ));
         }
         let policies: Box<[Policy]> = limiters
             .iter()

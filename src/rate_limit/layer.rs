@@ -170,7 +170,7 @@ impl RateLimitLayer {
         let layer = Self::try_new(limiter, Global)?;
         Ok(layer.with(|settings| {
             settings.common.key_rules.set_extractors(extractors);
-            settings.member_priorities = priorities.into();
+            settings.own_priorities = priorities.into();
             if spends.iter().any(Option::is_some) {
                 settings.spends = spends.into();
             }

@@ -33,13 +33,12 @@ pub(super) struct Settings {
     pub(super) overflow: bool,
     pub(super) final_cost: Option<FinalCost>,
     pub(super) has_several_limits: bool,
-    /// The class of a request at each member of a joint limiter that has one of its own; empty if none
-    /// has.
-    pub(super) member_priorities: Arc<[Option<PerRequest<Priority>>]>,
-    /// The members of a joint limiter that responses charge; empty if they charge none.
+    /// The class of a request at each of several limits that has one of its own; empty if none has.
+    pub(super) own_priorities: Arc<[Option<PerRequest<Priority>>]>,
+    /// The units that responses charge each of several limits; empty if they charge none.
     pub(super) spends: Arc<[Option<UnitLimit>]>,
-    /// The cost of a request for each member of a joint limiter, if they differ.
-    pub(super) member_costs: Option<PerRequest<Box<[u64]>>>,
+    /// The cost of a request at each of several limits, if they differ.
+    pub(super) own_costs: Option<PerRequest<Box<[u64]>>>,
     /// One for each limit that rules select from for a request; otherwise empty.
     pub(super) limits: Arc<[TermsOfLimit]>,
 }
@@ -57,9 +56,9 @@ impl Settings {
             overflow: false,
             final_cost: None,
             has_several_limits: false,
-            member_priorities: Arc::default(),
+            own_priorities: Arc::default(),
             spends: Arc::default(),
-            member_costs: None,
+            own_costs: None,
             limits: Arc::new([]),
         }
     }
@@ -79,14 +78,13 @@ impl Settings {
             overflow: _,
             final_cost,
             has_several_limits: _,
-            member_priorities,
+            own_priorities,
             spends: _,
-            member_costs,
+            own_costs,
             limits,
         } = self;
         let is_counted_alike = cost.is_none() && tier.is_none() && quota.is_none();
-        let is_counted_alike =
-            is_counted_alike && member_priorities.is_empty() && member_costs.is_none();
+        let is_counted_alike = is_counted_alike && own_priorities.is_empty() && own_costs.is_none();
         let waits = limits.is_empty() && waiting.is_enabled();
         let is_final = final_cost.is_none() && elastic.is_none() && !waits;
         let is_reported = *expose_decision || common.observer.is_some() || common.shadow;
@@ -105,13 +103,13 @@ impl Settings {
 
     /// The class of a request at a limit that has one of its own.
     pub(super) fn own_class_of(&self, limit: usize, parts: &Parts) -> Option<Priority> {
-        let own = self.member_priorities.get(limit)?.as_ref()?;
+        let own = self.own_priorities.get(limit)?.as_ref()?;
         Some(own(parts))
     }
 
     /// The cost of a request at each limit, if they differ, and the cost at all others.
     pub(super) fn costs_of(&self, parts: &Parts) -> (Option<Box<[u64]>>, u64) {
-        let own = self.member_costs.as_ref().map(|costs| costs(parts));
+        let own = self.own_costs.as_ref().map(|costs| costs(parts));
         (own, self.cost.as_ref().map_or(1, |cost| cost(parts)))
     }
 

@@ -56,7 +56,7 @@ struct Stage(Arc<Mutex<Scene>>);
 struct Scene {
     /// The places that were met, with a number from the second time on.
     met: Vec<String>,
-    /// Those where something waits.
+    /// The places where something waits.
     at: Vec<String>,
     panics_at: Option<String>,
     /// Whether each place that is met while a panic unwinds panics, too.

@@ -137,7 +137,7 @@ impl<L, R> SpendLayer<L, R> {
         self.layer = self.layer.with(|settings| {
             let reserving = Arc::clone(&spending);
             if settings.has_several_limits {
-                settings.member_costs = Some(Arc::new(move |parts| reserving.reservations(parts)));
+                settings.own_costs = Some(Arc::new(move |parts| reserving.reservations(parts)));
             } else {
                 settings.cost = Some(Arc::new(move |parts| reserving.reservation(parts)));
             }
