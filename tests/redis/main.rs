@@ -16,6 +16,9 @@ mod leases;
 mod lua_matches_rust;
 mod on_change_fresh;
 #[cfg(feature = "rules")]
+#[path = "../rules/overflow_model.rs"]
+mod overflow_model;
+#[cfg(feature = "rules")]
 mod rules;
 #[cfg(feature = "rules")]
 mod rules_in_flight;

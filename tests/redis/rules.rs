@@ -21,7 +21,10 @@ use tower_ratelimit::{
     rules::{Format, HoldingRulesLayer, Rules, RulesLayer},
 };
 
-use crate::harness::fake::{self, FakeServer};
+use crate::{
+    harness::fake::{self, FakeServer},
+    overflow_model,
+};
 
 fn store(url: &str) -> RedisStore {
     let store = RedisStore::builder().deadline(Duration::from_secs(20));
@@ -432,6 +435,16 @@ async fn overflow_marks_requests_and_holds_no_other_rule_back() {
     let large = layer.handle().rules().limiter_of("large").unwrap();
     let left = large.peek(&Key::global(), 1).await.unwrap().remaining();
     assert_eq!(left, Some(5));
+}
+
+#[tokio::test]
+async fn random_limits_of_which_some_overflow_decide_as_the_model() {
+    needs!(redis);
+    let server = Server::start().await;
+    let store = store(&server.url());
+    for seed in 0..20 {
+        overflow_model::run(seed, 40, store.clone(), false).await;
+    }
 }
 
 #[tokio::test]

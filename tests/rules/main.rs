@@ -11,6 +11,7 @@ mod layer;
 mod matching;
 mod on_change;
 mod overflow;
+mod overflow_model;
 mod page;
 mod paths;
 mod priority;

@@ -16,7 +16,7 @@ use tower_ratelimit::{
     rules::{Format, Rules, RulesLayer, RulesOutcome},
 };
 
-use crate::{layer::store, requests::explain};
+use crate::{layer::store, overflow_model, requests::explain};
 
 const FIELD: &str = "x-ratelimit-overflow";
 
@@ -502,4 +502,12 @@ fn a_cost_that_never_fits_always_overflows() {
     let rules = Rules::builder().parse(text, Format::Yaml).expect("rules");
     let warning = rules.warnings()[0].message();
     assert!(warning.contains("always overflows"), "{warning}");
+}
+
+#[test]
+fn random_limits_in_a_store_decide_as_the_model() {
+    for seed in 0..200 {
+        let store = store(&ManualClock::new());
+        testkit::now(overflow_model::run(seed, 60, store, true));
+    }
 }
