@@ -1,14 +1,13 @@
 //! Quotas as text: a rate, and words for the other settings. Tables use the same words.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use super::{
-    Algorithm, Quota,
-    calendar::Calendar,
+    Algorithm, OwnedQuota, Quota,
     parse::{Fault, PeriodText, Reader, Token},
-    time_of_day::TimeOfDay,
-    unit_name::UnitName,
-    varying,
+    settings::{Accepts, MAX_NUMBER, SETTINGS, Setting, algorithm, in_texts},
+    validate::refuse,
+    value::ALGORITHMS,
 };
 use crate::error::{ConfigError, ConfigErrorKind};
 
@@ -17,7 +16,15 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// and any signs.
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.rate_text(), Words::of(self))
+        f.write_str(&self.rate_text())?;
+        for setting in in_texts() {
+            if let Some(value) = (setting.get)(self) {
+                let word = setting.word;
+                let space = if word.is_empty() { "" } else { " " };
+                write!(f, "{space}{word} {value}{}", setting.sign())?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -73,262 +80,129 @@ impl FromStr for Quota {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let (rate, words) = Words::with_rate(text)?;
-        let quota = words.applied_to(rate)?;
+        let (rate, values) = read(text)?;
+        let quota = applied(&values, rate)?;
         quota.check()?;
         Ok(quota)
     }
 }
 
-/// The settings of a text or a table. Both fill in the same fields, so that both mean the same.
-#[derive(Default)]
-pub(super) struct Words {
-    pub(super) algorithm: Option<&'static str>,
-    pub(super) burst: Option<u64>,
-    pub(super) refill_every: Option<Duration>,
-    pub(super) queue: Option<u64>,
-    pub(super) slices: Option<u32>,
-    pub(super) soft: Option<u32>,
-    pub(super) debt: Option<u64>,
-    pub(super) unit: Option<&'static str>,
-    pub(super) zone: Option<String>,
-    pub(super) starting_on: Option<u32>,
-    pub(super) varying: Option<Vec<(TimeOfDay, u64)>>,
-}
+const ALGORITHM: &str = "algorithm";
+const QUEUE: &str = "queue";
 
-/// The algorithms' names in texts and tables.
-const ALGORITHMS: [&str; 5] = [
-    "token_bucket",
-    "leaky_bucket",
-    "fixed_window",
-    "sliding_window",
-    "sliding_log",
-];
+/// The values of settings, by their fields.
+pub(crate) type Values = BTreeMap<&'static str, String>;
 
-/// All words, in the order of error messages.
-const ACCEPTED: &str = "burst, refill_every, leaky_bucket, queue, fixed_window, \
-                                   sliding_window, slices, sliding_log, token_bucket, soft, debt, \
-                                   unit, in, starting_on, varying";
-
-/// The accepted bursts and queues in words, because the largest depends on the rate.
-const LARGEST: &str = "as many as come back within 18 years";
-
-impl Words {
-    pub(super) fn with_rate(text: &str) -> Result<(Quota, Self), ConfigError> {
-        let mut reader = Reader::new(text);
-        let read = reader
-            .rate()
-            .and_then(|rate| Ok((rate, Self::read(&mut reader)?)));
-        read.map_err(|fault| fault.in_text(text))
-    }
-
-    fn read<'a>(reader: &mut Reader<'a>) -> Result<Self, Fault<'a>> {
-        let mut words = Self::default();
-        while let Some(token) = reader.token() {
-            let twice = || Fault::Twice(token);
-            match token.text.replace('-', "_").as_str() {
-                "burst" => {
-                    let burst = reader.number(token.word("burst 20", LARGEST))?;
-                    put(&mut words.burst, burst, twice)?;
-                }
-                "queue" => {
-                    let queue = reader.number(token.word("queue 20", LARGEST))?;
-                    put(&mut words.queue, queue, twice)?;
-                }
-                "slices" => {
-                    let slices = reader.small_number(token.word("slices 6", "1 to 1000"))?;
-                    put(&mut words.slices, slices, twice)?;
-                }
-                "refill_every" => {
-                    let step =
-                        reader.step(token.word("refill_every 30s", "steps of up to 18 years"))?;
-                    put(&mut words.refill_every, step, twice)?;
-                }
-                "soft" | "debt" => words.read_excess(reader, token)?,
-                "unit" => {
-                    let unit = reader.name(token.word("unit tokens", ""))?;
-                    let unit = UnitName::of(unit).map_err(Fault::Value)?;
-                    put(&mut words.unit, unit.as_str(), twice)?;
-                }
-                "in" | "starting_on" | "varying" => words.read_time(reader, token)?,
-                name => {
-                    let name = algorithm(name).ok_or(Fault::Unknown(token, ACCEPTED))?;
-                    put(&mut words.algorithm, name, || Fault::Second(token))?;
-                }
+impl OwnedQuota {
+    /// The quota of a table: a rate, which may have words after it, and fields.
+    #[cfg(any(feature = "rules", feature = "serde"))]
+    pub(crate) fn of_table(
+        rate: &str,
+        name: Option<String>,
+        mut fields: Values,
+    ) -> Result<Self, ConfigError> {
+        let (rate, words) = read(rate)?;
+        for (field, value) in words {
+            if fields.insert(field, value).is_some() {
+                return refuse(
+                    ConfigErrorKind::Syntax,
+                    format!("{field} appears twice, in the rate and as a field; accepted is once"),
+                );
             }
         }
-        Ok(words)
-    }
-
-    /// Reads a word about units beyond the capacity.
-    fn read_excess<'a>(
-        &mut self,
-        reader: &mut Reader<'a>,
-        token: Token<'a>,
-    ) -> Result<(), Fault<'a>> {
-        let twice = || Fault::Twice(token);
-        if token.text == "soft" {
-            let percent = reader.percent(token.word("soft 10%", "0% to 1000%"))?;
-            return put(&mut self.soft, percent, twice);
-        }
-        let units = reader.number(token.word("debt 100", LARGEST))?;
-        put(&mut self.debt, units, twice)
-    }
-
-    /// Reads a word of quotas that follow the calendar or vary by the time of day.
-    fn read_time<'a>(
-        &mut self,
-        reader: &mut Reader<'a>,
-        token: Token<'a>,
-    ) -> Result<(), Fault<'a>> {
-        let twice = || Fault::Twice(token);
-        if token.text == "in" {
-            let zone = reader.name(token.word("in Europe/Berlin", ""))?;
-            return put(&mut self.zone, zone.to_owned(), twice);
-        }
-        if token.text == "varying" {
-            let limits = reader.day_limits(token.word("varying 00:00=10/08:00=20", ""))?;
-            return put(&mut self.varying, limits, twice);
-        }
-        let day = reader.small_number(token.word("starting_on 15", "1 to 28"))?;
-        put(&mut self.starting_on, day, twice)
-    }
-
-    /// The words of all settings of a quota except its rate and name.
-    pub(super) fn of(quota: &Quota) -> Self {
-        let (algorithm, queue) = match quota.algorithm() {
-            Algorithm::TokenBucket => (None, None),
-            Algorithm::LeakyBucket { queue } => (Some("leaky_bucket"), Some(queue)),
-            // The only algorithm of calendar quotas.
-            Algorithm::FixedWindow if quota.calendar().is_some() => (None, None),
-            Algorithm::FixedWindow => (Some("fixed_window"), None),
-            Algorithm::SlidingWindow => (Some("sliding_window"), None),
-            Algorithm::SlidingLog => (Some("sliding_log"), None),
+        let quota = applied(&fields, rate)?;
+        let owned = match name {
+            Some(name) => quota.named_owned(name),
+            None => quota.into(),
         };
-        // Also that of a limit that varies.
-        let calendar = quota.calendar;
-        Self {
-            algorithm,
-            burst: quota.burst_set(),
-            refill_every: quota.refill_step(),
-            queue,
-            slices: quota.slices_set(),
-            soft: Some(quota.soft_percent()).filter(|percent| *percent > 0),
-            debt: Some(quota.debt_units()).filter(|units| *units > 0),
-            unit: quota.unit_set(),
-            zone: calendar.and_then(Calendar::zone_set).map(str::to_owned),
-            starting_on: calendar.and_then(Calendar::starting_on),
-            varying: quota.varying_limits().map(<[_]>::to_vec),
-        }
+        owned.check()?;
+        Ok(owned)
     }
+}
 
-    /// The quota of this rate and these words, before [`Quota::check`].
-    pub(super) fn applied_to(self, rate: Quota) -> Result<Quota, ConfigError> {
-        let in_civil_time =
-            |quota: Quota| quota.in_civil_time(self.zone.as_deref(), self.starting_on);
-        let varies = self.varying.is_some();
-        // The algorithm is set later, so that another one than a fixed window is an error.
-        let rate = if varies { rate } else { in_civil_time(rate)? };
-        let mut quota = match (self.algorithm, self.queue) {
-            (Some("leaky_bucket"), Some(queue)) => rate.leaky_bucket(queue),
-            (Some("leaky_bucket"), None) => {
-                return Err(queue("a leaky bucket needs one, such as \"queue 20\""));
+/// The rate of a text, and its words.
+fn read(text: &str) -> Result<(Quota, Values), ConfigError> {
+    let mut reader = Reader::new(text);
+    let rate = reader.rate();
+    let read = rate.and_then(|rate| Ok((rate, words(&mut reader)?)));
+    read.map_err(|fault| fault.in_text(text))
+}
+
+fn words<'a>(reader: &mut Reader<'a>) -> Result<Values, Fault<'a>> {
+    let mut values = Values::new();
+    while let Some(token) = reader.token() {
+        let word = token.text.replace('-', "_");
+        if algorithm(&word).is_some() {
+            if values.insert(ALGORITHM, word).is_some() {
+                return Err(Fault::Second(token));
             }
-            (_, Some(_)) => return Err(queue("only a leaky bucket has one")),
-            (Some("fixed_window"), None) => rate.fixed_window(),
-            (Some("sliding_window"), None) => rate.sliding_window(),
-            (Some("sliding_log"), None) => rate.sliding_log(),
-            (Some(_), None) => rate.token_bucket(),
-            (None, None) => rate,
-        };
-        if let Some(burst) = self.burst {
-            quota = quota.burst(burst);
+            continue;
         }
-        if let Some(step) = self.refill_every {
-            quota = quota.refill_every(step);
-        }
-        if let Some(slices) = self.slices {
-            quota = quota.slices(slices);
-        }
-        quota = quota.soft(self.soft.unwrap_or(0));
-        quota = quota.debt(self.debt.unwrap_or(0));
-        if let Some(unit) = self.unit {
-            quota = quota.unit(unit);
-        }
-        match &self.varying {
-            Some(limits) => in_civil_time(varying::of_text(quota, limits)?),
-            None => Ok(quota),
+        let setting = SETTINGS.iter().find(|setting| setting.word == word);
+        let setting = setting.ok_or_else(|| Fault::Unknown(token, all_words()))?;
+        let value = value(reader, token, setting)?;
+        if values.insert(setting.field, value).is_some() {
+            return Err(Fault::Twice(token));
         }
     }
+    Ok(values)
 }
 
-/// All words, each after a space.
-impl fmt::Display for Words {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(algorithm) = self.algorithm {
-            write!(f, " {algorithm}")?;
-        }
-        let numbers = [
-            ("burst", self.burst),
-            ("queue", self.queue),
-            ("slices", self.slices.map(u64::from)),
-        ];
-        for (word, number) in numbers {
-            if let Some(number) = number {
-                write!(f, " {word} {number}")?;
-            }
-        }
-        if let Some(step) = self.refill_every {
-            write!(f, " refill_every {}", PeriodText(step))?;
-        }
-        if let Some(day) = self.starting_on {
-            write!(f, " starting_on {day}")?;
-        }
-        if let Some(percent) = self.soft {
-            write!(f, " soft {percent}%")?;
-        }
-        if let Some(units) = self.debt {
-            write!(f, " debt {units}")?;
-        }
-        if let Some(unit) = self.unit {
-            write!(f, " unit {unit}")?;
-        }
-        if let Some(limits) = &self.varying {
-            write!(f, " varying {}", varying::text(limits))?;
-        }
-        match &self.zone {
-            Some(zone) => write!(f, " in {zone}"),
-            None => Ok(()),
-        }
-    }
+/// All words, for error messages.
+fn all_words() -> String {
+    let words = SETTINGS.iter().map(|setting| setting.word);
+    let words = words.filter(|word| !word.is_empty());
+    let words = words.chain(ALGORITHMS.iter().map(|(name, _)| *name));
+    words.collect::<Vec<_>>().join(", ")
 }
 
-fn algorithm(name: &str) -> Option<&'static str> {
-    let name = name.replace('-', "_");
-    ALGORITHMS.into_iter().find(|known| *known == name)
-}
-
-#[cfg(feature = "serde")]
-pub(super) fn algorithm_named(name: &str) -> Result<&'static str, ConfigError> {
-    algorithm(name).ok_or_else(|| {
-        ConfigError::new(
-            ConfigErrorKind::Syntax,
-            format!(
-                "unknown algorithm {}; accepted are {}",
-                super::parse::Shortened(name),
-                ALGORITHMS.join(", ")
-            ),
-        )
+/// The value after a word.
+fn value<'a>(
+    reader: &mut Reader<'a>,
+    word: Token<'a>,
+    setting: &Setting,
+) -> Result<String, Fault<'a>> {
+    let value = match setting.accepts {
+        Accepts::Number(_, most) => {
+            // The check of the quota refuses other numbers, by the kind of the setting.
+            let largest = if most < MAX_NUMBER {
+                u32::MAX.into()
+            } else {
+                u64::MAX
+            };
+            let number = reader.number(setting.sign(), largest);
+            number.map(|number| number.to_string())
+        }
+        Accepts::Period => {
+            let period = reader.period();
+            period.map(|period| PeriodText(period).to_string())
+        }
+        Accepts::Text | Accepts::Algorithm => {
+            let token = reader.token().ok_or(Fault::Form);
+            token.map(|token| token.text.to_owned())
+        }
+    };
+    value.map_err(|fault| match fault {
+        Fault::Form => Fault::Alone(word, format!("{} {}", setting.word, setting.example)),
+        Fault::TooLarge(token, _) => Fault::TooLarge(token, setting.accepted()),
+        other => other,
     })
 }
 
-fn put<T, E>(place: &mut Option<T>, value: T, twice: impl FnOnce() -> E) -> Result<(), E> {
-    match place.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(twice()),
+/// The quota of this rate with these values, before [`Quota::check`].
+fn applied(values: &Values, rate: Quota) -> Result<Quota, ConfigError> {
+    let mut quota = rate;
+    // Civil time sets a fixed window; with another algorithm it is an error. So the algorithm is set once more.
+    let again = |setting: &&Setting| matches!(setting.field, ALGORITHM | QUEUE);
+    for setting in in_texts().chain(in_texts().filter(again)) {
+        if let Some(value) = values.get(setting.field) {
+            quota = (setting.set)(quota, value)?;
+        }
     }
-}
-
-fn queue(problem: &str) -> ConfigError {
-    ConfigError::new(ConfigErrorKind::Queue, format!("queue: {problem}"))
+    let is_queue = matches!(quota.algorithm(), Algorithm::LeakyBucket { .. });
+    if is_queue && !values.contains_key(QUEUE) {
+        let message = "queue: a leaky bucket needs one, such as \"queue 20\"";
+        return refuse(ConfigErrorKind::Queue, message);
+    }
+    Ok(quota)
 }

@@ -14,6 +14,7 @@ mod parse;
 pub(crate) mod priority;
 #[cfg(feature = "serde")]
 mod serde;
+pub(crate) mod settings;
 mod time_of_day;
 mod unit_name;
 mod validate;
@@ -26,8 +27,6 @@ mod zone;
 pub(crate) use self::calendar::Calendar;
 pub(crate) use self::counter_kind::Kind;
 pub(crate) use self::owned_quota::DEFAULT_NAME;
-#[cfg(feature = "rules")]
-pub(crate) use self::parse::period;
 pub(crate) use self::time_of_day::DayLimits;
 pub(crate) use self::validate::{MAX_COUNT, MAX_REFILL_NANOS, MIN_INTERVAL_NANOS, check_name};
 #[cfg(feature = "calendar")]
@@ -38,6 +37,8 @@ pub use self::{
     unit_name::UnitName,
     value::Algorithm,
 };
+#[cfg(feature = "rules")]
+pub(crate) use self::{parse::period, value::ALGORITHMS};
 pub(crate) use self::{
     priority::Priority,
     value::{Fitted, Quota},

@@ -1,10 +1,10 @@
 //! Parser of quota texts: tokens, rates, periods, and errors with their position.
 
-use std::{cmp::Reverse, fmt, time::Duration};
+use std::{borrow::Cow, cmp::Reverse, fmt, time::Duration};
 
+use super::Quota;
 #[cfg(feature = "calendar")]
 use super::calendar_quotas;
-use super::{Quota, TimeOfDay, varying};
 use crate::error::{ConfigError, ConfigErrorKind};
 
 /// The unread rest of a text.
@@ -22,40 +22,20 @@ pub(super) struct Token<'a> {
     start: usize,
 }
 
-/// A word that takes a value.
-#[derive(Clone, Copy)]
-pub(super) struct Word<'a> {
-    token: Token<'a>,
-    example: &'static str,
-    /// The accepted values.
-    largest: &'static str,
-}
-
-impl<'a> Token<'a> {
-    pub(super) const fn word(self, example: &'static str, largest: &'static str) -> Word<'a> {
-        Word {
-            token: self,
-            example,
-            largest,
-        }
-    }
-}
-
 /// An error in a text.
 pub(super) enum Fault<'a> {
     Form,
     TimeUnit(Token<'a>),
     /// An unknown word, and the known ones.
-    Unknown(Token<'a>, &'static str),
+    Unknown(Token<'a>, String),
     /// A repeated word.
     Twice(Token<'a>),
     /// A second algorithm.
     Second(Token<'a>),
-    Alone(Word<'a>),
+    /// A word without its value, and an example with one.
+    Alone(Token<'a>, String),
     /// A number that is too large, and the accepted ones.
-    TooLarge(Token<'a>, &'static str),
-    /// A value whose error names its faulty part.
-    Value(ConfigError),
+    TooLarge(Token<'a>, Cow<'static, str>),
 }
 
 impl<'a> Fault<'a> {
@@ -86,7 +66,7 @@ impl<'a> Fault<'a> {
                 "{} is a second algorithm; accepted is one",
                 at(token)
             )),
-            Self::Alone(Word { token, example, .. }) => syntax(format!(
+            Self::Alone(token, example) => syntax(format!(
                 "{} needs a value after it; accepted is, for example, {example:?}",
                 at(token)
             )),
@@ -94,16 +74,6 @@ impl<'a> Fault<'a> {
                 ConfigErrorKind::Overflow,
                 format!("{} is too large; accepted are {accepted}", at(token)),
             ),
-            Self::Value(error) => error,
-        }
-    }
-
-    /// The fault, if it is in the value of `word`.
-    fn of_value(self, word: Word<'a>) -> Self {
-        match self {
-            Self::Form => Self::Alone(word),
-            Self::TooLarge(token, _) => Self::TooLarge(token, word.largest),
-            other => other,
         }
     }
 }
@@ -134,7 +104,6 @@ impl fmt::Display for Shortened<'_> {
 }
 
 /// Parses a text that is a period alone, such as `10s` or `minute`.
-#[allow(dead_code, reason = "used by the features that read files")]
 pub(crate) fn period(text: &str) -> Result<Duration, ConfigError> {
     let mut reader = Reader::new(text);
     let whole = match reader.period() {
@@ -210,7 +179,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A unit with an optional whole number before it.
-    fn period(&mut self) -> Result<Duration, Fault<'a>> {
+    pub(super) fn period(&mut self) -> Result<Duration, Fault<'a>> {
         self.skip_spaces();
         let (from, start) = (self.rest, self.read);
         let count = self.take_while(|c| c.is_ascii_digit());
@@ -222,7 +191,7 @@ impl<'a> Reader<'a> {
         let nanos = unit.as_nanos() * u128::from(number);
         let seconds = u64::try_from(nanos / 1_000_000_000).map_err(|_| {
             let text = &from[..self.read - start];
-            Fault::TooLarge(Token { text, start }, LARGEST_RATE)
+            Fault::TooLarge(Token { text, start }, LARGEST_RATE.into())
         })?;
         Ok(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
     }
@@ -233,39 +202,13 @@ impl<'a> Reader<'a> {
         Some(self.take_while(|c| !c.is_whitespace())).filter(|token| !token.text.is_empty())
     }
 
-    pub(super) fn number(&mut self, word: Word<'a>) -> Result<u64, Fault<'a>> {
-        let token = self.token().ok_or(Fault::Alone(word))?;
-        digits(token).map_err(|fault| fault.of_value(word))
-    }
-
-    /// The number that belongs to a word, if it fits into 32 bits.
-    pub(super) fn small_number(&mut self, word: Word<'a>) -> Result<u32, Fault<'a>> {
-        let token = self.token().ok_or(Fault::Alone(word))?;
-        small(token, word)
-    }
-
-    /// The percentage that belongs to a word, with or without `%`.
-    pub(super) fn percent(&mut self, word: Word<'a>) -> Result<u32, Fault<'a>> {
-        let mut token = self.token().ok_or(Fault::Alone(word))?;
-        token.text = token.text.strip_suffix('%').unwrap_or(token.text);
-        small(token, word)
-    }
-
-    pub(super) fn name(&mut self, word: Word<'a>) -> Result<&'a str, Fault<'a>> {
-        let token = self.token().ok_or(Fault::Alone(word))?;
-        Ok(token.text)
-    }
-
-    pub(super) fn day_limits(
-        &mut self,
-        word: Word<'a>,
-    ) -> Result<Vec<(TimeOfDay, u64)>, Fault<'a>> {
-        let token = self.token().ok_or(Fault::Alone(word))?;
-        varying::parse(token.text).map_err(Fault::Value)
-    }
-
-    pub(super) fn step(&mut self, word: Word<'a>) -> Result<Duration, Fault<'a>> {
-        self.period().map_err(|fault| fault.of_value(word))
+    /// A number of at most `largest`, with or without a sign after it.
+    pub(super) fn number(&mut self, sign: &str, largest: u64) -> Result<u64, Fault<'a>> {
+        let mut token = self.token().ok_or(Fault::Form)?;
+        token.text = token.text.strip_suffix(sign).unwrap_or(token.text);
+        let number = digits(token)?;
+        let fits = Some(number).filter(|number| *number <= largest);
+        fits.ok_or(Fault::TooLarge(token, LARGEST_RATE.into()))
     }
 
     fn skip_spaces(&mut self) {
@@ -346,12 +289,7 @@ fn digits(token: Token<'_>) -> Result<u64, Fault<'_>> {
         return Err(Fault::Form);
     }
     let number = token.text.parse();
-    number.map_err(|_| Fault::TooLarge(token, LARGEST_RATE))
-}
-
-fn small<'a>(token: Token<'a>, word: Word<'a>) -> Result<u32, Fault<'a>> {
-    let number = digits(token).map_err(|fault| fault.of_value(word))?;
-    u32::try_from(number).map_err(|_| Fault::TooLarge(token, word.largest))
+    number.map_err(|_| Fault::TooLarge(token, LARGEST_RATE.into()))
 }
 
 const LARGEST_RATE: &str = "up to a million a second and periods of up to 18 years";

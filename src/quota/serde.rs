@@ -4,109 +4,27 @@ use std::fmt;
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
-    de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+    de::{Error, MapAccess, SeqAccess, Visitor},
+    ser::SerializeStruct as _,
 };
 
-use super::{
-    OwnedQuota, Quota, QuotaList, UnitName,
-    display::{self, Words},
-    parse::{self, PeriodText},
-    varying,
-};
-use crate::error::{ConfigError, ConfigErrorKind};
+use super::{OwnedQuota, Quota, QuotaList, display::Values, settings::SETTINGS};
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct QuotaTable {
-    rate: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    algorithm: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    burst: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    refill_every: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    queue: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    slices: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    soft: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    debt: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    unit: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    zone: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    starting_on: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    varying: Option<String>,
+const RATE: &str = "rate";
+const NAME: &str = "name";
+
+/// The names of all fields, and whether their values are numbers.
+fn fields() -> impl Iterator<Item = (&'static str, bool)> {
+    let settings = SETTINGS.iter();
+    let settings = settings.map(|setting| (setting.field, setting.is_number()));
+    [(RATE, false), (NAME, false)].into_iter().chain(settings)
 }
 
-impl From<&OwnedQuota> for QuotaTable {
-    fn from(owned: &OwnedQuota) -> Self {
-        let quota = owned.quota();
-        let words = Words::of(&quota);
-        Self {
-            rate: quota.rate_text(),
-            name: owned.name().map(str::to_owned),
-            algorithm: words.algorithm.map(str::to_owned),
-            burst: words.burst,
-            refill_every: words.refill_every.map(|step| PeriodText(step).to_string()),
-            queue: words.queue,
-            slices: words.slices,
-            soft: words.soft,
-            debt: words.debt,
-            unit: words.unit.map(str::to_owned),
-            zone: words.zone,
-            starting_on: words.starting_on,
-            varying: words.varying.as_deref().map(varying::text),
-        }
-    }
-}
-
-impl TryFrom<QuotaTable> for OwnedQuota {
-    type Error = ConfigError;
-
-    fn try_from(table: QuotaTable) -> Result<Self, ConfigError> {
-        let (rate, mut words) = Words::with_rate(&table.rate)?;
-        let algorithm = table.algorithm.map(|name| display::algorithm_named(&name));
-        let step = table.refill_every.map(|step| parse::period(&step));
-        merge(&mut words.algorithm, algorithm.transpose()?, "algorithm")?;
-        merge(&mut words.refill_every, step.transpose()?, "refill_every")?;
-        merge(&mut words.burst, table.burst, "burst")?;
-        merge(&mut words.queue, table.queue, "queue")?;
-        merge(&mut words.slices, table.slices, "slices")?;
-        merge(&mut words.soft, table.soft, "soft")?;
-        merge(&mut words.debt, table.debt, "debt")?;
-        let unit = table.unit.map(|unit| UnitName::of(&unit)).transpose()?;
-        merge(&mut words.unit, unit.map(UnitName::as_str), "unit")?;
-        merge(&mut words.zone, table.zone, "zone")?;
-        merge(&mut words.starting_on, table.starting_on, "starting_on")?;
-        let limits = table.varying.map(|limits| varying::parse(&limits));
-        merge(&mut words.varying, limits.transpose()?, "varying")?;
-        let quota = words.applied_to(rate)?;
-        let owned = match table.name {
-            Some(name) => quota.named_owned(name),
-            None => quota.into(),
-        };
-        owned.check()?;
-        Ok(owned)
-    }
-}
-
-/// Merges a field of the table with the same word of `rate`.
-fn merge<T>(word: &mut Option<T>, field: Option<T>, name: &str) -> Result<(), ConfigError> {
-    if word.is_some() && field.is_some() {
-        return Err(ConfigError::new(
-            ConfigErrorKind::Syntax,
-            format!("{name} appears twice, in the rate and as a field; accepted is once"),
-        ));
-    }
-    *word = word.take().or(field);
-    Ok(())
+/// The name of a field.
+#[derive(Deserialize)]
+#[serde(field_identifier)]
+enum Field {
+    Named(String),
 }
 
 /// A string such as `"100/60s"` if the rate alone describes the quota; otherwise a table.
@@ -117,7 +35,25 @@ impl Serialize for OwnedQuota {
         if self.name().is_none() && quota.to_string() == rate {
             serializer.serialize_str(&rate)
         } else {
-            QuotaTable::from(self).serialize(serializer)
+            let settings = SETTINGS.iter();
+            let settings = settings.filter_map(|setting| Some((setting, (setting.get)(&quota)?)));
+            let settings: Vec<_> = settings.collect();
+            let named = usize::from(self.name().is_some());
+            let mut table =
+                serializer.serialize_struct("QuotaTable", 1 + named + settings.len())?;
+            table.serialize_field(RATE, &rate)?;
+            if let Some(name) = self.name() {
+                table.serialize_field(NAME, name)?;
+            }
+            for (setting, value) in settings {
+                match value.parse::<u64>() {
+                    Ok(number) if setting.is_number() => {
+                        table.serialize_field(setting.field, &number)?;
+                    }
+                    _ => table.serialize_field(setting.field, &value)?,
+                }
+            }
+            table.end()
         }
     }
 }
@@ -169,9 +105,30 @@ impl<'de> Visitor<'de> for QuotaVisitor {
         Ok(quota.into())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OwnedQuota, A::Error> {
-        let table = QuotaTable::deserialize(MapAccessDeserializer::new(map))?;
-        table.try_into().map_err(Error::custom)
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OwnedQuota, A::Error> {
+        let mut values = Values::new();
+        while let Some(Field::Named(name)) = map.next_key()? {
+            let Some((field, is_number)) = fields().find(|(field, _)| *field == name) else {
+                let known: Vec<_> = fields().map(|(field, _)| format!("`{field}`")).collect();
+                let known = known.join(", ");
+                let message = format!("unknown field `{name}`, expected one of {known}");
+                return Err(Error::custom(message));
+            };
+            let value: Option<String> = if is_number {
+                map.next_value::<Option<u64>>()?
+                    .map(|number| number.to_string())
+            } else {
+                map.next_value()?
+            };
+            if let Some(value) = value
+                && values.insert(field, value).is_some()
+            {
+                return Err(Error::duplicate_field(field));
+            }
+        }
+        let (rate, name) = (values.remove(RATE), values.remove(NAME));
+        let rate = rate.ok_or_else(|| Error::missing_field(RATE))?;
+        OwnedQuota::of_table(&rate, name, values).map_err(Error::custom)
     }
 }
 

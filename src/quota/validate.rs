@@ -308,7 +308,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn refuse<T>(
+pub(super) fn refuse<T>(
     kind: Kind,
     message: impl Into<std::borrow::Cow<'static, str>>,
 ) -> Result<T, ConfigError> {

@@ -1,6 +1,6 @@
 //! The quota: units per period, and the algorithm that counts them.
 
-use std::{num::NonZeroU64, time::Duration};
+use std::{mem::discriminant, num::NonZeroU64, time::Duration};
 
 use super::{calendar::Calendar, time_of_day::DayLimits};
 use crate::error::ConfigError;
@@ -96,6 +96,15 @@ pub enum Algorithm {
     /// period, exactly, for 16 bytes a request.
     SlidingLog,
 }
+
+/// All algorithms by their names in texts and tables.
+pub(crate) static ALGORITHMS: [(&str, Algorithm); 5] = [
+    ("token_bucket", Algorithm::TokenBucket),
+    ("leaky_bucket", Algorithm::LeakyBucket { queue: 0 }),
+    ("fixed_window", Algorithm::FixedWindow),
+    ("sliding_window", Algorithm::SlidingWindow),
+    ("sliding_log", Algorithm::SlidingLog),
+];
 
 impl Quota {
     /// `limit` units a second.
@@ -327,14 +336,11 @@ impl Quota {
         self.algorithm
     }
 
-    pub(super) const fn algorithm_name(&self) -> &'static str {
-        match self.algorithm {
-            Algorithm::TokenBucket => "token_bucket",
-            Algorithm::LeakyBucket { .. } => "leaky_bucket",
-            Algorithm::FixedWindow => "fixed_window",
-            Algorithm::SlidingWindow => "sliding_window",
-            Algorithm::SlidingLog => "sliding_log",
-        }
+    pub(super) fn algorithm_name(&self) -> &'static str {
+        let own = discriminant(&self.algorithm);
+        let mut all = ALGORITHMS.iter();
+        all.find(|(_, algorithm)| discriminant(algorithm) == own)
+            .map_or("", |(name, _)| name)
     }
 
     /// The most units that can be available at once, as headers report it: a token bucket's burst, a

@@ -203,7 +203,7 @@ fn check_entries(limits: &DayLimits, slice: Duration) -> Result<(), ConfigError>
 }
 
 /// Reads a list as texts have it: `00:00=10/08:00=20`. A comma would end the text in a table of YAML.
-pub(super) fn parse(text: &str) -> Result<Vec<(TimeOfDay, u64)>, ConfigError> {
+fn parse(text: &str) -> Result<Vec<(TimeOfDay, u64)>, ConfigError> {
     let mut limits = Vec::new();
     for part in text.split('/') {
         let entry = part.split_once('=');
@@ -226,8 +226,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<(TimeOfDay, u64)>, ConfigError> {
 
 /// The quota of a text with these limits. Its rate has the largest, so that no number of the text is without a
 /// meaning.
-pub(super) fn of_text(quota: Quota, limits: &DayLimits) -> Result<Quota, ConfigError> {
-    let varying = quota.try_varying(limits)?;
+pub(super) fn of_text(quota: Quota, limits: &str) -> Result<Quota, ConfigError> {
+    let varying = quota.try_varying(&parse(limits)?)?;
     if quota.limit() == varying.limit() {
         return Ok(varying);
     }

@@ -210,6 +210,24 @@ fn a_quota_as_a_table_is_the_quota_as_a_text() {
 }
 
 #[test]
+fn a_field_of_a_quota_has_no_words_of_other_settings() {
+    for (fields, message) in [
+        ("unit: tokens burst 7", "\"tokens burst 7\" is no unit"),
+        ("refill_every: 30s burst 7", "is no period"),
+        (
+            "algorithm: fixed_window, varying: 00:00=5 debt 7",
+            "is no time with a limit",
+        ),
+    ] {
+        let read = yaml(&format!(
+            "rules: [{{name: a, quota: {{rate: 5/minute, {fields}}}}}]"
+        ));
+        let error = read.expect_err(fields).to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
 fn the_schema_is_the_committed_one() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/rules.schema.json");
     let committed = fs::read_to_string(path).unwrap_or_default();

@@ -9,14 +9,14 @@ use tower_ratelimit_rulefile::{
 use super::{context::Context, weighted_schedule::weighted};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    quota::{OwnedQuota, Quota},
+    quota::{
+        OwnedQuota, Quota,
+        settings::{Accepts, SETTINGS, Setting},
+    },
     rules::{
         fields::{
             matching::ZONE as ZONE_OF_TIME,
-            quota::{
-                ALGORITHM, BURST, COUNTS, DEBT, NAME, QUEUE, RATE, REFILL_EVERY, SLICES, SOFT,
-                STARTING_ON, UNIT, VARYING, ZONE,
-            },
+            quota::{COUNTS, NAME, RATE},
             rule::{
                 DEFAULT_TIER, IN_FLIGHT, OF_QUOTAS, QUOTA, RULE, SCHEDULE, SCHEDULED_QUOTA,
                 SCHEDULED_TIME, TIER, TIER_HEADER, TIER_QUOTAS, WEIGHTED,
@@ -242,7 +242,7 @@ impl<'c> Context<'c> {
                 let message = "`counts` in a leaky bucket, whose queue has no place for units that were used \
                                already; accepted are the other algorithms";
                 self.report(ProblemCode::R15, span, message);
-            } else if DEBT.of(item).is_none() {
+            } else if item.get("debt").is_none() {
                 shape = shape.debt(shape.capacity());
             }
         }
@@ -265,8 +265,7 @@ impl<'c> Context<'c> {
         }
         let read = match text {
             Some(text) => text.trim().parse::<Quota>().map(OwnedQuota::from),
-            // A table is read through its text, so that both have one meaning.
-            None => table_quota(node, &text_of(node)?),
+            None => table_quota(node)?,
         };
         match read {
             Ok(quota) => Some(quota),
@@ -305,62 +304,39 @@ fn split(node: &Node) -> Vec<(&Node, Option<&str>)> {
     node.items().iter().flat_map(split).collect()
 }
 
-fn table_quota(node: &Node, text: &str) -> Result<OwnedQuota, ConfigError> {
-    let quota: Quota = text.parse()?;
-    let owned = match NAME.of(node) {
-        Some(name) => quota.named_owned(name),
-        None => quota.into(),
+/// The quota of a table. `None` if it has no rate, which the check of its fields reports.
+fn table_quota(node: &Node) -> Option<Result<OwnedQuota, ConfigError>> {
+    let value = |setting: &'static Setting| {
+        let value = node.get(setting.field)?;
+        let value = match setting.accepts {
+            Accepts::Number(least, most) => {
+                let number = value.number();
+                number
+                    .filter(|number| (least..=most).contains(number))?
+                    .to_string()
+            }
+            _ if setting.field == "varying" => value.text()?.replace(' ', ""),
+            _ => value.text()?.to_owned(),
+        };
+        Some((setting.field, value))
     };
-    owned.check()?;
-    Ok(owned)
-}
-
-/// The text of a table. `None` if it has no rate, which the check of its fields reports.
-fn text_of(node: &Node) -> Option<String> {
-    let mut text = RATE.of(node)?.to_owned();
-    if let Some(algorithm) = ALGORITHM.of(node) {
-        text += &format!(" {algorithm}");
-    }
-    for field in [&BURST, &QUEUE, &SLICES, &SOFT, &DEBT, &STARTING_ON] {
-        if let Some(number) = field.of(node) {
-            text += &format!(" {} {number}", field.name());
-        }
-    }
-    if let Some(step) = REFILL_EVERY.of(node) {
-        text += &format!(" {} {step}", REFILL_EVERY.name());
-    }
-    if let Some(unit) = UNIT.of(node) {
-        text += &format!(" unit {unit}");
-    }
-    if let Some(zone) = ZONE.of(node) {
-        text += &format!(" in {zone}");
-    }
-    if let Some(limits) = VARYING.of(node) {
-        text += &format!(" varying {}", limits.replace(" ", ""));
-    }
-    Some(text)
+    let values = SETTINGS.iter().filter_map(value).collect();
+    let name = NAME.of(node).map(str::to_owned);
+    Some(OwnedQuota::of_table(RATE.of(node)?, name, values))
 }
 
 fn span_of<'n>(node: &'n Node, error: &ConfigError) -> &'n Span {
     let value = match error.kind() {
-        ConfigErrorKind::Burst => BURST.node(node),
-        ConfigErrorKind::Queue => QUEUE.node(node),
-        ConfigErrorKind::RefillStep => REFILL_EVERY.node(node),
-        ConfigErrorKind::Slices => SLICES.node(node),
-        ConfigErrorKind::Soft => SOFT.node(node),
-        ConfigErrorKind::Debt => DEBT.node(node),
         ConfigErrorKind::Name => NAME.node(node),
-        ConfigErrorKind::Unit => UNIT.node(node),
-        ConfigErrorKind::Zone => ZONE.node(node),
-        ConfigErrorKind::Varying => VARYING.node(node),
-        ConfigErrorKind::Calendar => {
-            let algorithm = ALGORITHM.node(node);
-            let other_algorithm = algorithm.filter(|word| word.text() != Some("fixed_window"));
-            other_algorithm
-                .or_else(|| STARTING_ON.node(node))
-                .or_else(|| ZONE.node(node))
+        ConfigErrorKind::Calendar => node
+            .get("algorithm")
+            .filter(|word| word.text() != Some("fixed_window"))
+            .or_else(|| node.get("starting_on"))
+            .or_else(|| node.get("zone")),
+        kind => {
+            let setting = SETTINGS.iter().find(|setting| setting.fault == kind);
+            setting.and_then(|setting| node.get(setting.field))
         }
-        _ => None,
     };
     let value = value.or_else(|| RATE.node(node));
     &value.unwrap_or(node).span

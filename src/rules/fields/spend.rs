@@ -6,7 +6,7 @@ use tower_ratelimit_rulefile::fields::{
     Table, Text, Tree,
 };
 
-use super::text_values::MAX_NUMBER;
+use crate::quota::settings::MAX_NUMBER;
 use crate::{
     rate_limit::{Exhausted, Missing},
     rules::spend::{FixedCount, UsageFormat},

@@ -10,9 +10,6 @@ use crate::{
     quota::period,
 };
 
-/// The largest number that all formats, and the JavaScript of editors, represent exactly.
-pub(super) const MAX_NUMBER: u64 = (1 << 53) - 1;
-
 /// A duration that is not zero, such as `15m`.
 pub(in crate::rules) fn duration(text: &str) -> Result<Duration, String> {
     match period(text) {
