@@ -311,7 +311,7 @@ impl Decision {
     /// Whether the key is blocked because it exceeded its limit earlier, see
     /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
     pub const fn is_blocked(&self) -> bool {
-        matches!(self.ruling.cause, DenialCause::Block)
+        self.ruling.blocks()
     }
 
     /// Whether only the [priority](crate::Priority) of the request caused the denial: a critical request of
@@ -506,19 +506,13 @@ impl Decision {
 /// Limits that deny a request without an end of it, among several that decided together.
 #[cfg(feature = "rules")]
 impl Decision {
-    fn any_of(&self, limit: usize, mark: Marks) -> bool {
-        let statuses = &self.statuses()[self.places_of(limit)];
-        statuses.iter().any(|status| status.is(mark))
-    }
-
     /// The indices of those of the `limits` that deny the request. The quotas of such a limit deny even if the decision
     /// is allowed, because others charged the request.
     pub(crate) fn denying(&self, limits: usize) -> impl Iterator<Item = usize> {
-        (0..limits).filter(|limit| self.any_of(*limit, Marks::DENIED))
-    }
-
-    pub(crate) fn is_blocked_by(&self, limit: usize) -> bool {
-        self.any_of(limit, Marks::BLOCKED)
+        (0..limits).filter(|limit| {
+            let statuses = &self.statuses()[self.places_of(*limit)];
+            statuses.iter().any(|status| status.is(Marks::DENIED))
+        })
     }
 
     /// Whether the request passes despite a denial: each of the `limits` that denies may `overflow`, and no key is
@@ -526,17 +520,6 @@ impl Decision {
     pub(crate) fn overflows(&self, limits: usize, overflow: impl Fn(usize) -> bool) -> bool {
         let mut denying = self.denying(limits).peekable();
         !self.is_blocked() && denying.peek().is_some() && denying.all(overflow)
-    }
-
-    /// Reverts the denials by one of the limits, which charged nothing.
-    pub(crate) fn pardon(&mut self, limit: usize) {
-        let places = self.places_of(limit);
-        if let Some(part) = self.quotas.parts_mut().get_mut(limit) {
-            part.ruling.denied = false;
-        }
-        for quota in &mut self.quotas.as_mut_slice()[places] {
-            quota.pardon();
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{error::LimiterError, small_list::SmallList};
 
-#[cfg(any(feature = "redis", feature = "rules"))]
+#[cfg(feature = "redis")]
 impl Part {
     /// The decision of a limit that it made alone.
     fn of(decision: &Decision, limit: u64) -> Self {
@@ -54,7 +54,6 @@ impl JointDecision {
         policies: &Arc<[Policy]>,
         statuses: impl Iterator<Item = Status>,
     ) {
-        self.ruling.join(&ruling);
         self.write_part(limit, ruling, policies, self.statuses.len());
         statuses.for_each(|status| self.statuses.push(status));
     }
@@ -93,9 +92,8 @@ impl JointDecision {
         self.push(part, unknown.statuses());
     }
 
-    #[cfg(any(feature = "redis", feature = "rules"))]
+    #[cfg(feature = "redis")]
     fn push(&mut self, part: Part, statuses: &[Status]) {
-        self.ruling.join(&part.ruling);
         self.parts.push(Part {
             first: self.statuses.len(),
             ..part
@@ -110,8 +108,22 @@ impl JointDecision {
         Decision::of(ruling, self.quotas())
     }
 
-    /// The decision, whose receipt has one of each limit.
-    pub(crate) fn finish(self) -> Decision {
+    /// The decision, whose receipt has one of each limit. Limits that overflow do not decide by their denials, unless all
+    /// deny or a key is blocked; and if another limit denies, they do not deny.
+    pub(crate) fn finish(mut self, overflows: impl Fn(usize) -> bool) -> Decision {
+        let passes = |at, part: &Part| part.ruling.denied && overflows(at) && !part.ruling.blocks();
+        let mut parts = self.parts.iter().enumerate();
+        let is_denied = parts.any(|(at, part)| part.ruling.denied && !passes(at, part));
+        let all_pass = self.parts.iter().all(|part| part.ruling.denied) && !is_denied;
+        for (at, part) in self.parts.iter_mut().enumerate() {
+            if all_pass || !passes(at, part) {
+                self.ruling.join(&part.ruling);
+            } else if is_denied {
+                part.ruling.denied = false;
+                let statuses = self.statuses[part.places()].iter_mut();
+                statuses.for_each(Status::pardon);
+            }
+        }
         let first = self.parts.first();
         let first = first.expect("a decision is about at least one limit");
         Decision::of(self.ruling.of_all(&first.ruling), self.quotas())
@@ -120,32 +132,6 @@ impl JointDecision {
     #[inline(always)]
     fn quotas(self) -> QuotaStatuses {
         QuotaStatuses::of_limits(self.parts, self.statuses)
-    }
-}
-
-#[cfg(feature = "rules")]
-impl Decision {
-    /// This decision of some of the limits of `all`, which decided together before, as one of all of them. The others
-    /// are `left_out`: they have their statuses of `all`, and charged nothing.
-    pub(crate) fn among(mut self, all: &Self, left_out: &[bool]) -> Self {
-        let mut joint = JointDecision::with_room(left_out.len());
-        let mut own = 0;
-        for (limit, is_left_out) in left_out.iter().enumerate() {
-            let mut part = all.quotas.parts()[limit].clone();
-            if *is_left_out {
-                part.ruling.charged = 0;
-                joint.push(part, &all.statuses()[all.places_of(limit)]);
-                continue;
-            }
-            let identity = part.limit;
-            let part = self.quotas.parts().get(own).cloned();
-            let part = part.unwrap_or_else(|| Part::of(&self, identity));
-            joint.push(part, &self.statuses()[self.places_of(own)]);
-            own += 1;
-        }
-        self.quotas = joint.quotas();
-        self.ruling.lease = None;
-        self
     }
 }
 

@@ -147,7 +147,7 @@ impl QuotaStatuses {
     }
 
     /// The parts of several limits; empty if one limit decided alone.
-    #[cfg(any(feature = "redis", feature = "rules"))]
+    #[cfg(feature = "redis")]
     pub(super) fn policies(&self) -> Arc<[Policy]> {
         match &self.0 {
             Parts::None => Arc::default(),

@@ -179,6 +179,11 @@ impl Ruling {
         }
     }
 
+    #[inline]
+    pub(super) const fn blocks(&self) -> bool {
+        matches!(self.cause, DenialCause::Block)
+    }
+
     pub(super) const fn is_shed(&self) -> bool {
         self.denied && matches!(self.cause, DenialCause::Class | DenialCause::ClassOverflow)
     }
@@ -205,9 +210,9 @@ impl Ruling {
         if !own.counted_by.is_nobody() {
             self.counted_by = own.counted_by;
         }
-        if matches!(own.cause, DenialCause::Block) {
+        if own.blocks() {
             self.cause = DenialCause::Block;
-        } else if own.denied && !own.is_shed() && !matches!(self.cause, DenialCause::Block) {
+        } else if own.denied && !own.is_shed() && !self.blocks() {
             self.cause = DenialCause::Quotas;
         }
     }

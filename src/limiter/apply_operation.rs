@@ -71,14 +71,19 @@ impl Apply<'_> {
         }
     }
 
-    /// Whether the key has `cost` units, now or after a wait.
+    /// Whether other limits may take their units: the key has `cost` units, now or after a wait, or its limit `overflows`.
     #[inline(always)]
-    pub(crate) fn judge<S: States>(&self, key: &mut Subject<'_, S>, cost: u64) -> bool {
+    pub(crate) fn judge<S: States>(
+        &self,
+        key: &mut Subject<'_, S>,
+        cost: u64,
+        overflows: bool,
+    ) -> bool {
         let verdict = self.tally(&mut key.states).judge(cost, key.verdicts);
-        verdict.fits() && self.left(key.block) == 0
+        (verdict.fits() || overflows) && self.left(key.block) == 0
     }
 
-    /// Ends the operation: takes the `cost` that was judged, or nothing. An operation without a cost is applied.
+    /// Ends the operation: takes the `cost` that was judged if it fits, or nothing. An operation without a cost is applied.
     #[inline(always)]
     pub(crate) fn conclude<S: States>(
         &self,
@@ -97,7 +102,7 @@ impl Apply<'_> {
             .fold(Verdict::FITS, |all, own| all.and(*own));
         let answer = Answer {
             verdict,
-            charged: if takes { cost } else { 0 },
+            charged: if takes && verdict.fits() { cost } else { 0 },
             shed: tally.sheds(verdict, cost),
         };
         tally.charge(answer.charged);

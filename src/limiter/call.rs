@@ -14,8 +14,9 @@ use crate::{decision::Op, error::LimiterError, key::value::Key, quota::Priority}
 /// [`Acquire`](OpRef::Acquire), [`Reserve`](OpRef::Reserve) and [`AcquireUpTo`](OpRef::AcquireUpTo) take from all their
 /// limits, or from none if one of these denies; limits that `AcquireUpTo` take equal units, at most the least of their
 /// numbers. All other operations are applied in any case. The decision is a denial if one limit denies;
-/// [`Decision::charged_by_each`](crate::Decision::charged_by_each) has the units that each took. If a limit does not
-/// support its operation, the answer is an error and none is applied.
+/// [`Decision::charged_by_each`](crate::Decision::charged_by_each) has the units that each took. Limits that
+/// [overflow](Charge::overflows) are charged with the others or left out. If a limit does not support its operation, the
+/// answer is an error and none is applied.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Call<'a> {
@@ -56,6 +57,8 @@ pub struct Charge<'a> {
     pub class: Priority,
     /// The operation.
     pub op: OpRef<'a>,
+    /// Whether the call may pass although this limit denies: see [`overflows`](Self::overflows).
+    pub overflows: bool,
 }
 
 /// A [`Charge`] that owns its parts, for what waits.
@@ -72,6 +75,8 @@ pub struct OwnedCharge {
     pub class: Priority,
     /// The operation.
     pub op: Op,
+    /// Whether the call may pass although this limit denies.
+    pub overflows: bool,
 }
 
 impl OwnedCharge {
@@ -84,6 +89,7 @@ impl OwnedCharge {
             tier: &self.tier,
             class: self.class,
             op: self.op.as_ref(),
+            overflows: self.overflows,
         }
     }
 }
@@ -172,6 +178,7 @@ impl<'a> Charge<'a> {
             tier: &DEFAULT_TIER,
             class: Priority::CRITICAL,
             op,
+            overflows: false,
         }
     }
 
@@ -210,6 +217,28 @@ impl<'a> Charge<'a> {
         Self { op, ..self }
     }
 
+    /// This charge, of a limit that does not hold the others back if it denies: they take their units without it, and
+    /// the call is not a denial, unless all its limits deny. A blocked key is a denial nevertheless. If another limit
+    /// denies the call, this one does not.
+    ///
+    /// For [`Acquire`](OpRef::Acquire), [`Reserve`](OpRef::Reserve), [`Peek`](OpRef::Peek) and [`Deny`](OpRef::Deny);
+    /// other operations are the same with it.
+    #[must_use]
+    pub const fn overflows(self, overflows: bool) -> Self {
+        Self { overflows, ..self }
+    }
+
+    /// Whether the call may pass although this charge is denied.
+    #[inline]
+    pub(crate) const fn may_overflow(&self) -> bool {
+        let op = self.op;
+        self.overflows
+            && matches!(
+                op,
+                OpRef::Acquire(_) | OpRef::Reserve(_) | OpRef::Peek(_) | OpRef::Deny(_)
+            )
+    }
+
     /// This charge with parts of its own.
     pub fn to_owned(&self) -> OwnedCharge {
         OwnedCharge {
@@ -218,6 +247,7 @@ impl<'a> Charge<'a> {
             tier: self.tier.clone(),
             class: self.class,
             op: self.op.to_owned(),
+            overflows: self.overflows,
         }
     }
 }

@@ -47,6 +47,7 @@ pub(super) struct KeptCharge {
     class: Priority,
     /// Whether it is an [`OpRef::Acquire`].
     at_once: bool,
+    overflows: bool,
 }
 
 impl KeptCharge {
@@ -58,6 +59,7 @@ impl KeptCharge {
             limit: charge.limit.map_or(u32::MAX, |limit| limit as u32),
             class: charge.class,
             at_once: !matches!(charge.op, OpRef::Reserve(_)),
+            overflows: charge.overflows,
         }
     }
 
@@ -73,6 +75,7 @@ impl KeptCharge {
             tier: &self.tier,
             class: self.class,
             op,
+            overflows: self.overflows,
         }
     }
 }

@@ -132,8 +132,7 @@ impl<L: Limiter, R> Admission<L, R> {
     where
         R: Reject<B>,
     {
-        let mut limits = charge.limits();
-        if limits.any(|limit| self.settings.overflow_of(limit).is_some()) {
+        if charge.charges.iter().any(|charge| charge.overflows) {
             return self.decide_with_overflow(charge, parts);
         }
         self.decide_in_turn(charge, parts)

@@ -272,12 +272,6 @@ pub(crate) const OVERFLOW_FIELD: HeaderName = HeaderName::from_static("x-ratelim
 
 /// Denials that do not end a request.
 impl Settings {
-    /// The name of the rule of a limit, if its denials do not end a request.
-    #[cfg(feature = "rules")]
-    pub(super) fn overflow_of(&self, limit: usize) -> Option<&HeaderValue> {
-        self.of(limit)?.overflow.as_ref()
-    }
-
     /// Whether a request with this decision passes despite a denial. A blocked key stays out,
     /// because somebody blocked it.
     pub(super) fn lets_pass(&self, decision: &Decision, charges: &[Charge<'_>]) -> bool {
@@ -286,8 +280,7 @@ impl Settings {
         }
         #[cfg(feature = "rules")]
         if !self.limits.is_empty() {
-            let overflows = |at: usize| self.overflow_of(charges[at].index()).is_some();
-            return decision.overflows(charges.len(), overflows);
+            return decision.overflows(charges.len(), |at| charges[at].overflows);
         }
         let _ = charges;
         false
@@ -302,7 +295,8 @@ impl Settings {
         headers: &mut HeaderMap,
     ) {
         let denying = decision.denying(charges.len());
-        for name in denying.filter_map(|at| self.overflow_of(charges[at].index())) {
+        let names = denying.filter_map(|at| self.of(charges[at].index())?.overflow.as_ref());
+        for name in names {
             headers.append(OVERFLOW_FIELD, name.clone());
         }
     }

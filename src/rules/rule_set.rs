@@ -117,11 +117,7 @@ impl Rules {
             Some(first..*next)
         });
         let limits_of_rules = limits_of_rules.collect();
-        let of_rules = compiled.rules.iter().zip(limiters);
-        let all = of_rules.flat_map(|(rule, own)| {
-            let own = own.into_vec().into_iter();
-            own.map(|limiter| (limiter, rule.overflows()))
-        });
+        let all = limiters.into_iter().flat_map(<[_]>::into_vec);
         let limits = RuleLimits::new(all, store.local().is_none());
         let needs_time = compiled.rules.iter().any(Rule::needs_time);
         let marks = compiled.rules.iter().any(Rule::overflows);

@@ -1,5 +1,5 @@
 //! Limits in Redis that are charged together: calls all at the same time, those with leases after
-//! the others, and refunds the charges of the others if one denies.
+//! the others, and refunds the charges of the others if one denies that does not overflow.
 
 use std::{
     any::Any,
@@ -217,8 +217,17 @@ impl RedisMember {
 
     /// Whether it keeps the other limits from being charged.
     fn holds_back(&self, answer: &MemberAnswer) -> bool {
-        let denies = |decision: &Decision| self.charges() && decision.is_denied();
-        answer.as_ref().map_or(true, denies)
+        answer.as_ref().map_or(true, |answer| self.denies(answer))
+    }
+
+    /// Whether this decision of its own denies the others.
+    fn denies(&self, decision: &Decision) -> bool {
+        let passes = self.overflows() && !decision.is_blocked();
+        self.charges() && decision.is_denied() && !passes
+    }
+
+    fn overflows(&self) -> bool {
+        self.charge.as_ref().may_overflow()
     }
 
     /// Refunds the charged units except `kept`. Only a limit that takes what is available keeps fewer than it
@@ -236,15 +245,19 @@ impl RedisMember {
 
 type MemberAnswer = Result<Decision, LimiterError>;
 
-/// The joint denial if any of the limits has a cached one. Then none of them is called: an operation that
-/// a denial does not hold back calls all of them.
+/// The joint denial if any of the limits that do not overflow has a cached one. Then none of them is called: an operation
+/// that a denial does not hold back calls all of them.
 fn cached_denial(members: &[RedisMember]) -> Option<Decision> {
     if !members.iter().all(RedisMember::charges) {
         return None;
     }
     let denial = |member: &RedisMember| member.limiter.denial(&member.charge);
     let denials: Vec<_> = members.iter().map(denial).collect();
-    let now = denials.iter().flatten().next()?.decided_at();
+    let mut denying = denials.iter().zip(members);
+    let now = denying.find_map(|(denial, member)| {
+        let denial = denial.as_ref().filter(|denial| member.denies(denial))?;
+        Some(denial.decided_at())
+    })?;
     let all = denials.into_iter().zip(members);
     let all = all.map(|(denial, member)| denial.unwrap_or_else(|| member.not_called(now)));
     together(members, all.map(Ok).collect()).ok()
@@ -295,7 +308,7 @@ fn together(members: &[RedisMember], mut answers: Vec<MemberAnswer>) -> MemberAn
             }
         }
     }
-    Ok(joint.finish())
+    Ok(joint.finish(|at| members[at].overflows()))
 }
 
 fn any_holds_back(members: &[RedisMember], answers: &[MemberAnswer]) -> bool {

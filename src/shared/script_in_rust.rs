@@ -131,7 +131,7 @@ impl Stepper<'_> {
         };
         let room = apply.room(&mut key);
         let cost = apply.cost(room.unwrap_or(0));
-        let takes = cost.is_some_and(|cost| apply.judge(&mut key, cost));
+        let takes = cost.is_some_and(|cost| apply.judge(&mut key, cost, false));
         let outcome = apply.conclude(&mut key, cost, takes);
         let statuses = self.quotas.policies.iter().zip(apply.statuses(&mut key));
         let explained = statuses.map(|(policy, status)| {

@@ -1,14 +1,14 @@
 //! A layer of several limits with keys of their own: all are charged, or none.
 
 use http::{Response, StatusCode, request::Builder};
-use testkit::{Lines, Probe, answering, field, fields, get, send};
+use testkit::{Lines, Probe, answering, field, fields, get, now, send};
 use tower::Layer;
 use tower_ratelimit::{
     ConfigErrorKind, Decision, Global, Header, Key, KeyErrorKind, Limiter, LocalLimiter,
     LocalStore, MissingKey, Quota, RateLimitLayer,
     clock::ManualClock,
     decision::Op,
-    limiter::{JointLimiter, Pending, Tier},
+    limiter::{Call, Charge, JointLimiter, OpRef, Pending, Tier},
     observe::Event,
 };
 
@@ -367,4 +367,55 @@ fn receipt_of_other_limits_is_an_error_that_names_the_fix() {
         error.to_string().contains("a charge with its `limit`"),
         "{error}"
     );
+}
+
+/// A limit that overflows is charged with the others, or they are charged without it.
+#[test]
+fn limit_that_overflows_is_left_out_with_its_operation() {
+    let store = LocalStore::new();
+    let quotas = [(9, "a"), (5, "b"), (100, "c")];
+    let limiters = quotas.map(|(limit, name)| {
+        let quota = Quota::per_day(limit).fixed_window().named(name);
+        LocalLimiter::builder(quota).build_in(&store).unwrap()
+    });
+    let joint = JointLimiter::new(limiters.clone()).unwrap();
+    let key = Key::global();
+    let call = |ops: &[(usize, OpRef<'_>)]| {
+        let charges = ops.iter().map(|(limit, op)| {
+            let charge = Charge::new(&key, *op).limit(*limit);
+            charge.overflows(*limit == 1)
+        });
+        let charges: Vec<_> = charges.collect();
+        now(joint.call(&Call::of(&charges)).into_future()).unwrap()
+    };
+    let charged = |ops: &[(usize, OpRef<'_>)]| {
+        let decision = call(ops);
+        assert!(decision.is_allowed());
+        decision.charged_by_each().collect::<Vec<_>>()
+    };
+    let ops = [
+        (0, OpRef::Acquire(2)),
+        (1, OpRef::Acquire(6)),
+        (2, OpRef::Reserve(30)),
+    ];
+    assert_eq!(charged(&ops), [2, 0, 30]);
+    assert_eq!(charged(&ops[1..]), [0, 30]);
+    assert_eq!(charged(&ops[..2]), [2, 0]);
+    let fitting = [(1, OpRef::Acquire(3)), (2, OpRef::Acquire(1))];
+    assert_eq!(charged(&fitting), [3, 1]);
+    // Units that were used already are charged in any case.
+    let mixed = [
+        (0, OpRef::Refund(0, None)),
+        (1, OpRef::Reserve(6)),
+        (2, OpRef::Spend(10)),
+    ];
+    assert_eq!(charged(&mixed), [0, 0, 10]);
+    let left = limiters
+        .each_ref()
+        .map(|limiter| limiter.peek(&key, 0).remaining());
+    assert_eq!(left, [5, 2, 29].map(Some));
+    // Limits that take what is available take equal units, and none is left out.
+    let available = [(1, OpRef::AcquireUpTo(9)), (2, OpRef::AcquireUpTo(9))];
+    assert_eq!(charged(&available), [2, 2]);
+    assert!(call(&available).is_denied());
 }

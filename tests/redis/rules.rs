@@ -437,6 +437,30 @@ async fn overflow_marks_requests_and_holds_no_other_rule_back() {
     assert_eq!(left, Some(5));
 }
 
+/// The others are charged once, and nothing is refunded.
+#[tokio::test]
+async fn limit_that_overflows_costs_no_other_calls() {
+    needs!(redis);
+    let server = Server::start().await;
+    let layer = layer(
+        &store(&server.url()),
+        "rules:
+  - {name: fast, key: global, quota: 1/day fixed_window, action: overflow}
+  - {name: each, key: {header: x-c}, quota: 9/day fixed_window}
+  - {name: large, key: global, quota: 9/day fixed_window}
+",
+    );
+    let mut calls = Vec::new();
+    for expected in ["", "fast", "fast"] {
+        let before = server.command_count("evalsha").await;
+        let passed = marked(&layer, &[("x-c", "ann")]).await;
+        assert_eq!(passed, (200, expected.to_owned()));
+        calls.push(server.command_count("evalsha").await - before);
+    }
+    // The denial is cached at last.
+    assert_eq!(calls[1..], [3, 2]);
+}
+
 #[tokio::test]
 async fn random_limits_of_which_some_overflow_decide_as_the_model() {
     needs!(redis);

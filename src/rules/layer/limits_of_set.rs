@@ -60,8 +60,9 @@ impl LimitOfSet {
         } else {
             OpRef::Acquire(cost)
         };
-        let charge = Charge::new(key, op).limit(self.limit);
-        charge.tier(&self.tier).class(class)
+        let own = Charge::new(key, op).limit(self.limit);
+        let own = own.tier(&self.tier).class(class);
+        own.overflows(charge.rule.overflows())
     }
 }
 

@@ -44,6 +44,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
                 tier: charge.tier.clone(),
                 class: charge.class,
                 op,
+                overflows: charge.overflows,
             },
         };
         match inner.client.refusal(&subject) {

@@ -39,6 +39,7 @@ pub(super) struct PreparedCall<'a> {
     own: Option<Box<TierQuotas>>,
     tier: TierIndex,
     class: Priority,
+    pub(super) overflows: bool,
 }
 
 /// The changes that calls left in the table.
@@ -68,7 +69,8 @@ impl Terms {
     }
 }
 
-/// A call that just takes units by the quotas of a tier: what nearly all calls do. It has no class, and starts no block.
+/// A call that just takes units by the quotas of a tier: what nearly all calls do. It has no class, starts no block, and
+/// does not overflow.
 #[derive(Clone, Copy)]
 pub(super) struct UsualCall<'c> {
     limit: &'c StoredLimit,
@@ -89,7 +91,8 @@ impl<'c> UsualCall<'c> {
         chosen: Chosen,
         place_of: impl FnOnce(&Key) -> (KeyHash, ShardIndex),
     ) -> Option<Self> {
-        let (OpRef::Acquire(cost) | OpRef::Reserve(cost)) = charge.op else {
+        let (OpRef::Acquire(cost) | OpRef::Reserve(cost), false) = (charge.op, charge.overflows)
+        else {
             return None;
         };
         let Chosen::Tier(tier) = chosen else {
@@ -476,6 +479,7 @@ impl<'a> PreparedCall<'a> {
             own,
             tier: chosen.index(),
             class: chosen.class(),
+            overflows: charge.may_overflow(),
         })
     }
 

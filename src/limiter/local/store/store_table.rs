@@ -332,7 +332,7 @@ impl StoreTable {
         for (at, call) in calls.iter().flatten().enumerate() {
             let (apply, mut key) = keys.of_call(at, call, shards.get(call.shard), time);
             if let Some(cost) = apply.cost(room) {
-                takes &= apply.judge(&mut key, cost);
+                takes &= apply.judge(&mut key, cost, call.overflows);
             }
         }
         let owns = |tag| calls.iter().flatten().any(|call| call.owns(tag));
@@ -351,7 +351,7 @@ impl StoreTable {
                 apply.write_to(&mut joint, limit, &outcome, &mut key);
                 call.leave(key.states, *key.block, into, owns, changes);
             }
-            joint.finish()
+            joint.finish(|at| calls[at].as_ref().is_some_and(|call| call.overflows))
         };
         if changes.blocked_until > 0 {
             // Under the locks, so that the next call on the key sees it.
