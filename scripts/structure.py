@@ -5,17 +5,6 @@ import pathlib, re, sys
 MAX_FILE_LINES = 900
 MAX_FUNCTION_LINES = 80
 CRATES = ["src", "crates/cpu-counter/src", "client/src", "rulefile/src", "server/src", "cli/src"]
-# Circles of files that were there before circles of any length were found. A row may only get shorter.
-KNOWN_CIRCLES = [
-    {
-        "src/shared/eventual.rs",
-        "src/shared/eventual/unreported.rs",
-        "src/shared/lease.rs",
-        "src/shared/lease/state.rs",
-        "src/shared/ledger.rs",
-        "src/shared/ledger/table.rs",
-    },
-]
 
 COMMENT_OR_LITERAL = re.compile(
     r"""(//[/!][^\n]*)|//[^\n]*|/\*.*?\*/|\bb?r(\#*)".*?"\2|"(?:\\.|[^"\\])*"|'(?:\\[^\n]{1,9}?|[^'\\\n])'""", re.DOTALL
@@ -199,9 +188,9 @@ def chain(circle, edges):
         ways += [[*way, other] for other in sorted(edges[way[-1]]) if other in circle and other not in way]
 
 
-def faults_of_circles(tree, src):
-    """Circles of any length, but for the known ones, which are passed on."""
-    edges, places, in_circles = {}, {}, set()
+def faults_of_circles(tree):
+    """Circles of any length."""
+    edges, places = {}, {}
     for file in tree.files.values():
         edges[str(file.path)] = set()
         if not file.module:
@@ -211,16 +200,10 @@ def faults_of_circles(tree, src):
                 edges[str(file.path)].add(str(other.path))
                 places.setdefault((str(file.path), str(other.path)), file.line(position))
     for circle in circles(edges):
-        in_circles.update(circle)
-        if any(row.issuperset(circle) for row in KNOWN_CIRCLES):
-            continue
         yield f"{len(circle)} files import from each other in circles, such as:"
         way = chain(circle, edges)
         for one, other in zip(way, way[1:]):
             yield f"  {one}:{places[one, other]} imports from {other}"
-    for path in sorted(set().union(*KNOWN_CIRCLES) - in_circles):
-        if path.startswith(f"{src}/"):
-            yield f"{path} is in no circle any longer: take it out of KNOWN_CIRCLES in scripts/structure.py"
 
 
 def faults_of_order(files, root, order):
@@ -330,7 +313,7 @@ def faults_of_crate(src):
     files = [file for file in files if file.module != ("main",)]
     root = next(file for file in files if not file.module)
     yield from faults_of_order(files, root, re.findall("^" + MODULE, root.code, re.MULTILINE))
-    yield from faults_of_circles(Tree(files, test_modules), src)
+    yield from faults_of_circles(Tree(files, test_modules))
 
 
 def main():

@@ -222,16 +222,16 @@ impl RedisLimiterBuilder {
             None => default_name,
         };
         let fallback = Fallback::new(self.on_failure, &limits, self.max_local_keys, self.seed)?;
-        let mut leases = self.mode.lease_terms(self.max_leases, &limits)?;
-        if let Some(terms) = &mut leases {
-            terms.remembers_denials = self.remembers_denials;
-        }
-        if self.has_debt || leases.is_some_and(|terms| terms.mode.is_eventual()) {
+        let mut accounts = self.mode.terms(self.max_leases, &limits)?;
+        if self.has_debt || accounts.is_some_and(|terms| terms.is_eventual()) {
             limits.allow_debt();
+        }
+        if let Some(terms) = &mut accounts {
+            terms.remembers_denials = self.remembers_denials;
         }
         let parts = Parts {
             name,
-            leases,
+            accounts,
             limits,
             fallback,
             longest_denial: if self.remembers_denials {

@@ -3,24 +3,28 @@
 //! In: operations, before they would go to the store; and the store's replies. Out: decisions of this node, and messages
 //! that calls carry to the store. A limiter in strict mode has no ledger.
 //!
-//! 1. `decide` finds the entry of the subject (`table.rs`) and answers from its units, by `lease.rs` or
-//!    `eventual.rs`. `LocalAnswer::Ask` sends the operation to the store. `Low` decides it, and has a message sent that
-//!    nobody waits for.
+//! 1. `decide` finds the account of the subject (`table.rs`) and answers from it (`account.rs`). `LocalAnswer::Ask` sends
+//!    the operation to the store. `Low` decides it, and has a message sent that nobody waits for. In leased mode the first
+//!    requests of a subject go to the store, until their demand is worth a lease; in eventual mode a subject that this
+//!    node has never seen is assumed to be unused, once the store's time is known.
 //! 2. `message` is called for each subject of a call that leaves. It returns what the node reports and requests, unless a
-//!    lease has another message under way.
-//! 3. `receive` applies the reply: units that were granted or counted, and the state of the quotas for later decisions.
-//!    `lose` notes that there was none, and the message is sent again.
-//! 4. `due` lists, once each tick, the subjects that need a message though no request causes one. The limiter sends a
-//!    peek for each (`shared/limiter/maintenance.rs`).
+//!    lease has another message under way. In the store `subject_settlement.rs` charges and grants.
+//! 3. `receive` applies the reply: units that were granted or counted, and the states of the quotas for later decisions
+//!    (`known.rs`). `lose` notes that there was none, and the report is sent again.
+//! 4. `due` lists, once each tick, the subjects that need a message though no request causes one: leases that nobody needs,
+//!    that end soon or that are of older quotas, and in eventual mode units that were spent since the last report. The
+//!    limiter sends a peek for each (`shared/limiter/maintenance.rs`).
 //!
 //! Units are counted once although messages and replies get lost: each message of a name has a number, and the store
 //! remembers the last (`shared/subject_settlement.rs`). A change of quotas begins a generation, whose entries are new.
 //!
-//! Example: a lease of 100 units and 30 requests. The node decides them all, and its next message reports 30 as spent, so that
-//! the store charges 30 and takes them from the row of the node.
+//! Example: a limit of 1,000, two nodes with equal demand. In leased mode each gets a share of what is left that leaves room
+//! for one node more. A node with 200 units admits 200 requests without a call, and requests more while it still has some.
+//! In eventual mode both admit 80 requests at once and report them; the limit is exceeded at most by what one node may be
+//! ahead.
 
+mod account;
 mod node_time;
-mod recent_demand;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -35,17 +39,16 @@ use std::{
 
 use tokio::time::Instant;
 
-use self::{node_time::NodeClock, table::WAYS};
-pub(super) use self::{
-    node_time::NodeTime,
-    table::{EntryState, LeaseBucket, LeaseEntries, LedgerEntry, each_bucket},
+use self::{
+    account::{Account, At, LEAST_DEMAND, Replied, until_full},
+    node_time::{NodeClock, NodeTime},
+    table::{LedgerBucket, LedgerEntries, LedgerEntry, WAYS, each_bucket},
 };
 use super::{
     deny_cache::{DenyCache, SentCall, may_end_denials},
     hashed_key_names::{KeyPlace, MeasuredSubject},
-    known::Known,
-    lease::hold,
-    mode::{LedgerTerms, ModeStats, ModeTerms},
+    known::{Charged, Known},
+    mode::{ModeStats, Terms},
     wire::{
         node_message::{NodeMessage, NodeReply, Takes},
         plan::ReplyPlan,
@@ -56,7 +59,7 @@ use crate::{
     decision::{Decision, Op},
     error::{ConfigError, ConfigErrorKind},
     key::Key,
-    limiter::KeyHasher,
+    limiter::{KeyHasher, tier_set::Chosen},
     lock::unpoisoned,
 };
 
@@ -66,16 +69,14 @@ use crate::{
 /// requests some, and no other message is under way. A message without a reply is sent again with
 /// the next call. Time is an argument.
 pub(super) struct Ledger<P> {
-    pub(super) terms: LedgerTerms,
+    pub(super) terms: Terms,
     /// Whether denials start blocks: only the store can start one.
-    pub(super) has_blocks: bool,
-    /// How long the node waits for a reply.
-    pub(super) deadline: Duration,
+    has_blocks: bool,
     hasher: KeyHasher,
-    pub(super) buckets: Box<[LeaseBucket<P>]>,
+    buckets: Box<[LedgerBucket<P>]>,
     /// Counts of rare events. The frequent ones are in the table.
-    pub(super) stats: Mutex<ModeStats>,
-    pub(super) denials: Arc<DenyCache>,
+    stats: Mutex<ModeStats>,
+    denials: Arc<DenyCache>,
     /// How many times the quotas were changed.
     generation: AtomicU64,
     /// The number of names given so far.
@@ -83,8 +84,8 @@ pub(super) struct Ledger<P> {
     /// The longest time in microseconds until a used subject is as if it had never been.
     memory: AtomicU64,
     /// Eventual mode: the store's time in its last reply, and when that arrived.
-    pub(super) store_clock: Mutex<Option<(Timestamp, NodeTime)>>,
-    pub(super) clock: NodeClock,
+    store_clock: Mutex<Option<(Timestamp, NodeTime)>>,
+    clock: NodeClock,
 }
 
 /// The outcome of an operation on this node.
@@ -119,18 +120,16 @@ impl AttachedMessage {
 
 impl<P> Ledger<P> {
     pub(super) fn new(
-        terms: LedgerTerms,
+        terms: Terms,
         has_blocks: bool,
-        deadline: Duration,
         (denials, seed): (Arc<DenyCache>, Option<u64>),
     ) -> Self {
-        let count = terms.max_leases.div_ceil(WAYS);
+        let count = terms.max_accounts.div_ceil(WAYS);
         Self {
             terms,
             has_blocks,
-            deadline,
             hasher: KeyHasher::new(seed),
-            buckets: (0..count).map(|_| LeaseBucket::default()).collect(),
+            buckets: (0..count).map(|_| LedgerBucket::default()).collect(),
             stats: Mutex::default(),
             denials,
             generation: AtomicU64::new(0),
@@ -147,7 +146,7 @@ impl<P> Ledger<P> {
     ///
     /// In eventual mode.
     pub(super) fn check_priority(&self) -> Result<(), ConfigError> {
-        if !self.is_eventual() {
+        if !self.terms.is_eventual() {
             return Ok(());
         }
         Err(ConfigError::new(
@@ -171,25 +170,46 @@ impl<P> Ledger<P> {
         self.generation.store(generation, Ordering::Relaxed);
     }
 
-    /// The time between two runs of the maintenance task.
-    pub(super) fn tick(&self) -> Duration {
-        match self.terms.mode {
-            ModeTerms::Leased { length, .. } => length / 8,
-            ModeTerms::Eventual { interval, .. } => interval,
-        }
-    }
-
-    pub(super) const fn is_eventual(&self) -> bool {
-        self.terms.mode.is_eventual()
-    }
-
     /// A hash of the key, never 0, that nobody outside can predict.
     pub(super) fn tag(&self, key: &Key) -> u64 {
         self.hasher.hash(key).tag
     }
 
+    fn at(&self, now: Instant) -> At<'_> {
+        At {
+            terms: &self.terms,
+            now: self.clock.time(now),
+        }
+    }
+
+    /// Charges a lease of the default tier that has many units: all that is done for most requests, which one bucket
+    /// decides.
+    #[inline]
+    pub(super) fn charge(
+        &self,
+        (tag, generation): (u64, u64),
+        cost: u64,
+        now: Instant,
+    ) -> Option<Charged> {
+        let subject = MeasuredSubject {
+            tag,
+            chosen: Chosen::Tier(0),
+            generation,
+        };
+        if self.terms.is_eventual() {
+            return None;
+        }
+        let (cost, at) = (u32::try_from(cost).ok()?, self.at(now));
+        let mut entries = self.bucket(tag).lock();
+        let entry = entries.find(subject)?;
+        let charged = entry.account.as_mut()?.charge(cost, at)?;
+        entry.demand.add(cost.into(), at.now, self.terms.length);
+        entries.local += 1;
+        Some(charged)
+    }
+
     /// Decides without the store, if that is possible. `start` are the place of the subject and the status of
-    /// an unused one at the store's time, called for a subject without an entry in eventual mode.
+    /// an unused one at the store's time, called for a subject without an account in eventual mode.
     pub(super) fn decide(
         &self,
         subject: MeasuredSubject,
@@ -200,24 +220,29 @@ impl<P> Ledger<P> {
             impl FnOnce(Timestamp) -> Option<Known>,
         ),
     ) -> LocalAnswer {
-        let bucket = self.bucket(subject.tag);
-        let time = self.clock.time(now);
+        let (tag, at) = (subject.tag, self.at(now));
+        let bucket = self.bucket(tag);
         let mut entries = bucket.lock();
         if may_end_denials(op) {
-            self.denials.forget(subject.tag, now);
-            entries.end_pauses(subject.tag);
+            self.denials.forget(tag, now);
+            entries.accounts_of(tag).for_each(Account::end_pause);
         }
         if matches!(op, Op::Reset | Op::Block(_)) {
-            entries.close(subject.tag);
+            entries.accounts_of(tag).for_each(|own| own.close(at.terms));
         }
-        let answer = match self.terms.mode {
-            ModeTerms::Leased { length, .. } => {
-                self.decide_leased(&mut entries, (subject, op), length, time)
+        let own = self.own_entry((bucket, &mut entries), (subject, op), at, start);
+        let mut answer = own.map_or(LocalAnswer::Ask, |entry| {
+            let cached = || self.denials.answer(tag, subject.chosen, op, now);
+            match entry.decide(op, self.has_blocks, at) {
+                LocalAnswer::Ask => entry.deny(op, cached, self.has_blocks, at),
+                taken => taken,
             }
-            ModeTerms::Eventual { .. } => {
-                self.decide_eventual((bucket, &mut entries), (subject, op), time, start)
-            }
-        };
+        });
+        if !matches!(&answer, LocalAnswer::Decided(own) | LocalAnswer::Low(own) if own.is_allowed() || own.is_blocked())
+            && let Some(decision) = entries.decide_by_lower_classes(subject, op, at)
+        {
+            answer = LocalAnswer::Decided(decision);
+        }
         match answer {
             LocalAnswer::Ask => unpoisoned(self.stats.lock()).asked += 1,
             LocalAnswer::Decided(_) | LocalAnswer::Low(_) => entries.local += 1,
@@ -225,18 +250,56 @@ impl<P> Ledger<P> {
         answer
     }
 
+    /// The entry of the subject, a new one for a request if there is room. In eventual mode a request begins an
+    /// account.
+    fn own_entry<'e>(
+        &self,
+        (bucket, entries): (&LedgerBucket<P>, &'e mut LedgerEntries<P>),
+        (subject, op): (MeasuredSubject, &Op),
+        at: At<'_>,
+        (place, fresh): (
+            impl FnOnce() -> KeyPlace<P>,
+            impl FnOnce(Timestamp) -> Option<Known>,
+        ),
+    ) -> Option<&'e mut LedgerEntry<P>> {
+        let cost = match op {
+            Op::Acquire(cost) | Op::Reserve(cost) | Op::AcquireUpTo(cost) => *cost,
+            _ => 0,
+        };
+        let (memory, is_eventual) = (self.memory(), at.terms.is_eventual());
+        let is_new = is_eventual && entries.is_new((subject, op), memory, at.now);
+        let entry = entries.entry(subject, cost > 0, memory, at)?;
+        entry.demand.add(cost, at.now, at.terms.span());
+        if is_eventual && cost > 0 && entry.account.is_none() {
+            bucket.has_units.store(true, Ordering::Relaxed);
+            let clock = unpoisoned(self.store_clock.lock()).filter(|_| is_new);
+            let fresh = clock.and_then(|(time, then)| {
+                // The store's time, as far as it is known.
+                fresh(time.saturating_add(at.now.since(then)))
+            });
+            let account = Account::new((place(), self.name()), fresh, at);
+            entry.account = Some(Box::new(account));
+        }
+        Some(entry)
+    }
+
     /// Ends the pauses of a key: units were returned.
     pub(super) fn end_pauses(&self, tag: u64) {
-        self.bucket(tag).lock().end_pauses(tag);
+        let mut entries = self.bucket(tag).lock();
+        entries.accounts_of(tag).for_each(Account::end_pause);
+    }
+
+    /// Reads the account of the subject, if there is one.
+    fn read<T>(&self, subject: MeasuredSubject, read: impl FnOnce(&Account<P>) -> T) -> Option<T> {
+        let mut entries = self.bucket(subject.tag).lock();
+        entries.find(subject)?.account.as_deref().map(read)
     }
 
     /// Whether the node holds units of the subject, or has units to report.
     #[cfg(feature = "redis")]
     pub(super) fn holds(&self, subject: MeasuredSubject, now: Instant) -> bool {
-        let mut entries = self.bucket(subject.tag).lock();
-        entries
-            .find(subject)
-            .is_some_and(|entry| entry.state.holds(self.clock.time(now)))
+        let matters = self.read(subject, |account| account.matters(self.at(now)));
+        matters.unwrap_or_default()
     }
 
     /// The message to attach to a call about the subject, whose smallest quota has `most` units. The
@@ -246,43 +309,49 @@ impl<P> Ledger<P> {
         (call, takes): (&SentCall, Option<Takes>),
         (place, most): (impl FnOnce() -> KeyPlace<P>, u64),
     ) -> AttachedMessage {
-        let SentCall { subject, at } = *call;
-        let now = self.clock.time(at);
+        let (subject, at) = (call.subject, self.at(call.at));
         let bucket = self.bucket(subject.tag);
         let mut entries = bucket.lock();
         let Some(entry) = entries.find(subject) else {
             return AttachedMessage::None;
         };
-        match self.terms.mode {
-            ModeTerms::Leased { length, max_units } => {
-                let start = || {
-                    bucket.has_units.store(true, Ordering::Relaxed);
-                    (place(), self.name())
-                };
-                let message = self.lease_message(entry, (length, max_units, most), start, now);
-                message.map_or_else(|none| none, AttachedMessage::Sent)
+        let span = at.terms.span();
+        entry.demand.keep_below(most, at.now, span);
+        let demand = entry.demand.units(at.now, span);
+        if !at.terms.is_eventual() {
+            self.drop_if_over(entry, at);
+            let begins = demand >= LEAST_DEMAND && subject.generation == self.generation();
+            if begins && entry.account.is_none() {
+                bucket.has_units.store(true, Ordering::Relaxed);
+                let account = Account::new((place(), self.name()), None, at);
+                entry.account = Some(Box::new(account));
             }
-            ModeTerms::Eventual { .. } => match &mut entry.state {
-                EntryState::Eventual(unreported) => {
-                    let own = unreported.message((takes, self.patience()), &self.stats, now);
-                    AttachedMessage::Sent(own)
-                }
-                EntryState::Idle | EntryState::Lease(_) => AttachedMessage::None,
-            },
         }
+        let Some(account) = &mut entry.account else {
+            return AttachedMessage::None;
+        };
+        let message = account.message((demand, takes), at, &self.stats);
+        message.map_or(AttachedMessage::UnderWay, AttachedMessage::Sent)
     }
 
-    /// Notes that a message got no reply: it is sent again.
-    pub(super) fn lose(&self, call: &SentCall, message: &NodeMessage, now: Instant) {
-        let [sent_at, now] = [call.at, now].map(|at| self.clock.time(at));
-        let mut entries = self.bucket(call.subject.tag).lock();
-        match entries.find(call.subject).map(|entry| &mut entry.state) {
-            Some(EntryState::Lease(lease)) => {
-                lease.lose(message.seq, sent_at);
-                lease.be_quiet(now + self.tick(), now);
+    /// Drops an account with nothing to report. Returns whether a new one would decide as if the subject were unused.
+    fn drop_if_over(&self, entry: &mut LedgerEntry<P>, at: At<'_>) -> bool {
+        let over = entry.account.take_if(|account| account.is_over(at));
+        over.is_some_and(|account| {
+            if !at.terms.is_eventual() {
+                unpoisoned(self.stats.lock()).ended += u64::from(account.counted());
             }
-            Some(EntryState::Eventual(unreported)) => unreported.lose(message),
-            Some(EntryState::Idle) | None => {}
+            account.is_closing || account.is_unknown()
+        })
+    }
+
+    /// Notes that a message got no reply: what it reports is sent again.
+    pub(super) fn lose(&self, call: &SentCall, message: &NodeMessage, now: Instant) {
+        let sent_at = self.clock.time(call.at);
+        let mut entries = self.bucket(call.subject.tag).lock();
+        let entry = entries.find(call.subject);
+        if let Some(account) = entry.and_then(|entry| entry.account.as_mut()) {
+            account.lose(message, sent_at, self.at(now), &self.stats);
         }
     }
 
@@ -295,23 +364,45 @@ impl<P> Ledger<P> {
         last: Option<(&Arc<ReplyPlan>, &Decision)>,
         now: Instant,
     ) -> u64 {
-        let now = self.clock.time(now);
-        match self.terms.mode {
-            ModeTerms::Leased { .. } => self.receive_lease(call, (message, reply), last, now),
-            ModeTerms::Eventual { .. } => {
-                self.receive_count(call, (message, reply), last, now);
-                0
+        let at = self.at(now);
+        let MeasuredSubject { tag, chosen, .. } = call.subject;
+        let has_returned = self.denials.has_returned_since(tag, call.at);
+        if let Some((_, last)) = last.filter(|_| at.terms.is_eventual()) {
+            *unpoisoned(self.store_clock.lock()) = Some((last.decided_at(), at.now));
+            if last.remaining() > Some(0) && !has_returned {
+                self.denials.drop_denials(tag, chosen);
             }
         }
+        let mut entries = self.bucket(tag).lock();
+        let Some(entry) = entries.find(call.subject) else {
+            return 0;
+        };
+        let Some(account) = &mut entry.account else {
+            return 0;
+        };
+        // Only the store decides about a blocked subject, and grants nothing meanwhile.
+        if last.is_some_and(|(_, last)| last.is_blocked()) {
+            account.close(at.terms);
+        }
+        let last = last.filter(|(_, last)| !last.is_blocked());
+        let replied = Replied {
+            message,
+            reply,
+            sent_at: self.clock.time(call.at),
+            last: last.map(|(plan, last)| (Known::new(plan, last), last.binding_place())),
+            has_returned,
+        };
+        let own = account.receive(replied, at, &self.stats, || self.name());
+        if !at.terms.is_eventual() && account.is_closing && !account.has_news(at.terms) {
+            entry.account = None;
+        }
+        own.into()
     }
 
     /// The units that the node holds.
     pub(super) fn held(&self, subject: MeasuredSubject) -> u64 {
-        let mut entries = self.bucket(subject.tag).lock();
-        match entries.find(subject).map(|entry| &entry.state) {
-            Some(EntryState::Lease(lease)) => u64::from(lease.left),
-            _ => 0,
-        }
+        let left = self.read(subject, |account| account.left(&self.terms));
+        left.map_or(0, u64::from)
     }
 
     /// How long the denial of a call with a message stays cached. Lengthens its `retry_after` to that
@@ -324,46 +415,64 @@ impl<P> Ledger<P> {
         let Some(wait) = decision.retry_after().filter(|_| decision.is_denied()) else {
             return Duration::ZERO;
         };
-        let hold = match self.terms.mode {
-            ModeTerms::Leased { length, .. } if !decision.is_blocked() => {
-                hold((plan, decision, wait), reply, length)
-            }
-            _ => wait,
-        };
-        let hold = if self.terms.remembers_denials {
-            hold
-        } else {
-            hold.min(reply.hold.min(reply.until_end()))
-        };
+        let pause = reply.hold.min(reply.until_end());
+        let mut hold = wait;
+        let place = decision.binding_place();
+        if !self.terms.is_eventual() && !decision.is_blocked() {
+            // A bucket gets its units back one after another; a window when their time is over, or when other nodes
+            // return some.
+            hold = match until_full(&Known::new(plan, decision), place, reply, 0) {
+                Some(full) => wait.min(self.terms.length).max(pause.min(full)),
+                // The decision counts the node's own units as used too, and the node may return them.
+                None if reply.others > 0 || reply.units > 0 => wait.min(pause),
+                None => wait,
+            };
+        }
+        if !self.terms.remembers_denials {
+            hold = hold.min(pause);
+        }
         if hold > wait {
-            let place = decision.binding_place();
             *decision = decision.take().denied_for(place, hold);
         }
         hold
     }
 
-    /// The subjects that need a message though no request causes one. Drops states that have
-    /// nothing left to report.
+    /// The subjects that need a message though no request causes one. Drops accounts with nothing left to report.
     pub(super) fn due(&self, now: Instant) -> Vec<(MeasuredSubject, KeyPlace<P>)> {
-        let now = self.clock.time(now);
-        match self.terms.mode {
-            ModeTerms::Leased { length, .. } => self.due_leases(length, now),
-            ModeTerms::Eventual { .. } => self.due_reports(now),
-        }
+        let (mut due, at) = (Vec::new(), self.at(now));
+        each_bucket(&self.buckets, |entries| {
+            let mut is_in_doubt = false;
+            for entry in &mut entries.list {
+                let is_old = entry.subject.generation != self.generation();
+                if let Some(account) = &mut entry.account {
+                    account.is_closing |= is_old;
+                }
+                is_in_doubt |= self.drop_if_over(entry, at);
+                if let Some(account) = &mut entry.account
+                    && account.is_due(&entry.demand, at)
+                {
+                    due.push((entry.subject, account.place.clone()));
+                }
+            }
+            if is_in_doubt {
+                entries.doubt(self.memory(), at.now);
+            }
+        });
+        due
     }
 
-    /// Closes all entries. Returns the subjects that have units to return or to report.
+    /// Closes all accounts. Returns the subjects that have units to return or to report.
     pub(super) fn close(&self) -> Vec<(MeasuredSubject, KeyPlace<P>)> {
         let mut held = Vec::new();
         each_bucket(&self.buckets, |entries| {
             for entry in &mut entries.list {
-                entry.state.close();
-                let place = match &entry.state {
-                    EntryState::Lease(lease) if lease.holds() => &lease.place,
-                    EntryState::Eventual(unreported) if unreported.has_news() => &unreported.place,
-                    _ => continue,
+                let Some(account) = &mut entry.account else {
+                    continue;
                 };
-                held.push((entry.subject, place.clone()));
+                account.close(&self.terms);
+                if account.has_news(&self.terms) {
+                    held.push((entry.subject, account.place.clone()));
+                }
             }
         });
         held
@@ -377,29 +486,110 @@ impl<P> Ledger<P> {
         }
     }
 
-    pub(super) fn generation(&self) -> u64 {
+    fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }
 
     /// The longest time until a used subject is as if it had never been.
-    pub(super) fn memory(&self) -> Duration {
+    fn memory(&self) -> Duration {
         Duration::from_micros(self.memory.load(Ordering::Relaxed))
     }
 
-    /// No reply comes later than this after its message.
-    pub(super) fn patience(&self) -> Duration {
-        2 * self.deadline
-    }
-
-    pub(super) fn name(&self) -> [u8; 8] {
+    fn name(&self) -> [u8; 8] {
         let name = self.names.fetch_add(1, Ordering::Relaxed);
         // Longer than the bytes of a key whose hash is known outside: no key has the same.
         let bytes = [b"lease".as_slice(), &name.to_ne_bytes()].concat();
         self.hasher.hash_bytes(&bytes).tag.to_ne_bytes()
     }
 
-    pub(super) fn bucket(&self, tag: u64) -> &LeaseBucket<P> {
+    fn bucket(&self, tag: u64) -> &LedgerBucket<P> {
         let at = (u128::from(tag) * self.buckets.len() as u128) >> 64;
         &self.buckets[at as usize]
+    }
+}
+
+impl<P> LedgerEntries<P> {
+    /// Decides from leases of lower classes, whose units serve the classes above them as well. Their own
+    /// shares are smaller, so a unit that the store granted to them fits a higher class.
+    fn decide_by_lower_classes(
+        &mut self,
+        subject: MeasuredSubject,
+        op: &Op,
+        at: At<'_>,
+    ) -> Option<Decision> {
+        let class = subject.chosen.class();
+        let of_class = |entry: &&mut LedgerEntry<P>| {
+            let MeasuredSubject { chosen, .. } = entry.subject;
+            let is_lower = chosen.class() < class;
+            let whole = MeasuredSubject {
+                chosen: chosen.in_class(class),
+                ..entry.subject
+            };
+            is_lower && whole == subject
+        };
+        let lower = self.list.iter_mut().filter(of_class);
+        let mut accounts = lower.filter_map(|entry| entry.account.as_mut());
+        accounts.find_map(|account| match op {
+            Op::Acquire(cost) | Op::Reserve(cost) if *cost > 0 => account.spend(*cost, class, at),
+            Op::Refund(cost, Some(receipt)) => {
+                account.unspend(((*cost).min(receipt.charged()), receipt), class, at)
+            }
+            _ => None,
+        })
+    }
+}
+
+impl<P> LedgerEntry<P> {
+    /// Decides from the account, if it has what the operation needs.
+    fn decide(&mut self, op: &Op, has_blocks: bool, at: At<'_>) -> LocalAnswer {
+        let class = self.subject.chosen.class();
+        let Some(account) = &mut self.account else {
+            return LocalAnswer::Ask;
+        };
+        let decision = match op {
+            Op::Acquire(cost) | Op::Reserve(cost) | Op::AcquireUpTo(cost) if *cost > 0 => {
+                account.spend(*cost, class, at)
+            }
+            Op::Peek(cost) if !at.terms.is_eventual() => account.look(*cost, class, at),
+            Op::Refund(cost, Some(receipt)) => {
+                account.unspend(((*cost).min(receipt.charged()), receipt), class, at)
+            }
+            Op::Settle(cost, receipt) if !has_blocks => match cost.checked_sub(receipt.charged()) {
+                Some(0) => account.look(0, class, at),
+                Some(more) => account.spend(more, class, at),
+                None => account.unspend((receipt.charged() - cost, receipt), class, at),
+            },
+            _ => None,
+        };
+        match decision {
+            Some(decision) if decision.charged() > 0 && account.is_low(&self.demand, at) => {
+                LocalAnswer::Low(decision)
+            }
+            Some(decision) => LocalAnswer::Decided(decision),
+            None => LocalAnswer::Ask,
+        }
+    }
+
+    /// Denies an operation that the account does not pay, by a cached denial or by what the node knows. Only the store
+    /// can start a block, and grant a part of the cost.
+    fn deny(
+        &mut self,
+        op: &Op,
+        cached: impl FnOnce() -> Option<Decision>,
+        has_blocks: bool,
+        at: At<'_>,
+    ) -> LocalAnswer {
+        let (Op::Acquire(cost @ 1..) | Op::Reserve(cost @ 1..)) = op else {
+            return LocalAnswer::Ask;
+        };
+        let account = self.account.as_mut();
+        let known = || account.as_ref().filter(|_| !has_blocks)?.denial(*cost, at);
+        match cached().or_else(known) {
+            Some(denied) if account.is_some_and(|account| account.is_old(at)) => {
+                LocalAnswer::Low(denied)
+            }
+            Some(denied) => LocalAnswer::Decided(denied),
+            None => LocalAnswer::Ask,
+        }
     }
 }

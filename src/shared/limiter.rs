@@ -22,7 +22,7 @@ use super::{
     fallback::Fallback,
     hashed_key_names::{SubjectName, SubjectNames},
     ledger::{Ledger, LocalAnswer},
-    mode::{LedgerTerms, ModeStats, check_in_store},
+    mode::{ModeStats, Terms, check_in_store},
     store_backend::{Client, StoreBackend},
 };
 use crate::{
@@ -111,7 +111,7 @@ pub(super) struct Parts {
     /// How long a denial stays cached at most; zero if none is cached.
     pub(super) longest_denial: Duration,
     pub(super) seed: Option<u64>,
-    pub(super) leases: Option<LedgerTerms>,
+    pub(super) accounts: Option<Terms>,
 }
 
 /// The ledger, the tag of a key in it, and now.
@@ -140,12 +140,13 @@ struct Inner<C: Client> {
 impl<S: StoreBackend> SharedLimiter<S> {
     pub(super) fn from_parts(client: S::Client, parts: Parts) -> Self {
         let Parts { limits, seed, .. } = parts;
-        let caches = parts.leases.is_some() || !parts.longest_denial.is_zero();
+        let caches = parts.accounts.is_some() || !parts.longest_denial.is_zero();
         let denials = caches.then(|| Arc::new(DenyCache::new()));
-        let ledger = parts.leases.zip(denials.clone()).map(|(terms, denials)| {
+        let ledger = parts.accounts.zip(denials.clone());
+        let ledger = ledger.map(|(mut terms, denials)| {
+            terms.patience = 2 * client.deadline();
             let has_blocks = limits.block_for.is_some();
-            let memory = (denials, seed);
-            Arc::new(Ledger::new(terms, has_blocks, client.deadline(), memory))
+            Arc::new(Ledger::new(terms, has_blocks, (denials, seed)))
         });
         let client = Arc::new(client);
         let calls = StoreCalls {
@@ -167,7 +168,11 @@ impl<S: StoreBackend> SharedLimiter<S> {
             batcher: Batcher::new(calls),
             name: parts.name,
             denials,
-            maintenance: Solo::every(ledger.as_deref().map_or(Duration::MAX, Ledger::tick)),
+            maintenance: Solo::every(
+                ledger
+                    .as_deref()
+                    .map_or(Duration::MAX, |ledger| ledger.terms.tick()),
+            ),
             ledger,
             fallback: parts.fallback,
             is_replaced: AtomicBool::new(false),
@@ -202,7 +207,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
         changed.replace(name, &quota)?;
         check_in_store(&changed)?;
         if let Some(ledger) = &inner.ledger {
-            ledger.terms.mode.check(&changed)?;
+            ledger.terms.check(&changed)?;
         }
         let policy = changed.policy_name(name);
         inner.fallback.set_quota(policy, &quota)?;
@@ -397,7 +402,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
         let fresh = |time| current.fresh(chosen, time);
         let answer = ledger.decide(measured, op, now, (place, fresh));
         let decision = match answer {
-            LocalAnswer::Decided(decision) if !ledger.is_eventual() => return Some(decision),
+            LocalAnswer::Decided(decision) if !ledger.terms.is_eventual() => return Some(decision),
             LocalAnswer::Decided(decision) => Some(decision),
             LocalAnswer::Low(decision) => {
                 self.0.send_message(measured, place());
@@ -405,7 +410,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             }
             LocalAnswer::Ask => None,
         };
-        self.0.keep_maintenance(ledger.tick(), now);
+        self.0.keep_maintenance(ledger.terms.tick(), now);
         decision
     }
 }

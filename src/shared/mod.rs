@@ -10,7 +10,7 @@
 //
 // Example: a request of the key "alice".
 // 1. `limiter.rs` takes the quotas in force and chooses those of the tier. In leased and eventual mode the ledger
-//    (`ledger.rs`) may decide, by `lease.rs` or `eventual.rs`. Then nothing else happens.
+//    (`ledger.rs`) may decide, by its account of the key. Then nothing else happens.
 // 2. `limiter/store_request.rs` makes the name of the subject (`hashed_key_names.rs`), and looks for a cached denial
 //    (`deny_cache.rs`). While the breaker is open it goes to `fallback.rs`.
 // 3. The operation waits in the queue of its subject and leaves with others (`batching.rs`). `limiter/store_calls.rs`
@@ -26,13 +26,11 @@ mod batching;
 mod builder;
 mod compare_and_swap;
 mod deny_cache;
-mod eventual;
 pub(crate) mod fallback;
 mod hashed_key_names;
 #[cfg(feature = "redis")]
 mod joint;
 mod known;
-mod lease;
 mod ledger;
 pub(crate) mod limiter;
 mod memory_store;

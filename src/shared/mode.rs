@@ -54,31 +54,22 @@ enum ModeKind {
     Eventual(Duration),
 }
 
-/// The settings of a node's ledger, checked.
+/// The settings of a node's accounts, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LedgerTerms {
-    pub(super) mode: ModeTerms,
-    /// The most subjects whose units a node holds.
-    pub(super) max_leases: usize,
+pub(super) struct Terms {
+    /// How long a lease lasts; in eventual mode the time between two messages.
+    pub(super) length: Duration,
+    /// The most units of a subject that a node has spent and the store has not counted: none in leased mode, which
+    /// reserves them.
+    pub(super) overdraft: u32,
+    /// The most units of a lease.
+    pub(super) most: u32,
+    /// The most subjects with an account.
+    pub(super) max_accounts: usize,
     /// Whether a denial is cached until its wait is over, rather than for one pause.
     pub(super) remembers_denials: bool,
-}
-
-/// The settings of a mode in which nodes decide without a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ModeTerms {
-    Leased {
-        /// How long a lease lasts.
-        length: Duration,
-        /// The most units of a lease.
-        max_units: u32,
-    },
-    Eventual {
-        /// The time between two messages.
-        interval: Duration,
-        /// The most units of a subject that a node has spent and not yet reported.
-        ahead: u32,
-    },
+    /// No reply comes later than this after its message: twice the store's deadline.
+    pub(super) patience: Duration,
 }
 
 impl Mode {
@@ -169,19 +160,19 @@ impl Mode {
         self
     }
 
-    /// Checks the settings. Returns those of the ledger, or `None` in strict mode.
+    /// Checks the settings. Returns those of the accounts, or `None` in strict mode.
     ///
     /// # Errors
     ///
     /// If a setting is out of its bounds, or belongs to another mode.
-    pub(super) fn lease_terms(
+    pub(super) fn terms(
         self,
-        max_leases: usize,
+        max_accounts: usize,
         limits: &TierSet,
-    ) -> Result<Option<LedgerTerms>, ConfigError> {
-        if !(1..=MOST_LEASES).contains(&max_leases) {
+    ) -> Result<Option<Terms>, ConfigError> {
+        if !(1..=MOST_LEASES).contains(&max_accounts) {
             return refuse(format!(
-                "max_leases({max_leases}): accepted are 1 to {MOST_LEASES}"
+                "max_leases({max_accounts}): accepted are 1 to {MOST_LEASES}"
             ));
         }
         if self.ahead.is_some() && !matches!(self.kind, ModeKind::Eventual(_)) {
@@ -190,33 +181,40 @@ impl Mode {
         if self.kind != ModeKind::Leased && (self.length, self.max_units) != (None, None) {
             return refuse("length and max_units belong to leased mode");
         }
-        let mode = match self.kind {
-            ModeKind::Strict => None,
-            ModeKind::Leased => self.leased_terms(limits)?,
-            ModeKind::Eventual(interval) => Some(eventual_terms(interval, self.ahead, limits)?),
+        let length = self.length.unwrap_or(DEFAULT_LENGTH);
+        let most = self.max_units.unwrap_or(u32::MAX);
+        let (length, overdraft) = match self.kind {
+            ModeKind::Strict => return Ok(None),
+            ModeKind::Leased => {
+                check_lease(length, most)?;
+                if !can_lease(limits) {
+                    return Ok(None);
+                }
+                (length, 0)
+            }
+            ModeKind::Eventual(interval) => (interval, overdraft(interval, self.ahead, limits)?),
         };
-        Ok(mode.map(|mode| LedgerTerms {
-            mode,
-            max_leases,
+        Ok(Some(Terms {
+            length,
+            overdraft,
+            most,
+            max_accounts,
             remembers_denials: true,
+            patience: Duration::MAX,
         }))
     }
+}
 
-    fn leased_terms(self, limits: &TierSet) -> Result<Option<ModeTerms>, ConfigError> {
-        let length = self.length.unwrap_or(DEFAULT_LENGTH);
-        if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&length) {
-            return refuse(format!(
-                "a lease of {length:?}: accepted are {SHORTEST_LEASE:?} to {LONGEST_LEASE:?}"
-            ));
-        }
-        let max_units = self.max_units.unwrap_or(u32::MAX);
-        if max_units < 2 {
-            return refuse(format!(
-                "max_units({max_units}): a lease has at least 2 units"
-            ));
-        }
-        Ok(can_lease(limits).then_some(ModeTerms::Leased { length, max_units }))
+fn check_lease(length: Duration, most: u32) -> Result<(), ConfigError> {
+    if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&length) {
+        return refuse(format!(
+            "a lease of {length:?}: accepted are {SHORTEST_LEASE:?} to {LONGEST_LEASE:?}"
+        ));
     }
+    if most < 2 {
+        return refuse(format!("max_units({most}): a lease has at least 2 units"));
+    }
+    Ok(())
 }
 
 /// Whether nodes can hold units of these quotas. They cannot with a queue, whose places only the
@@ -260,9 +258,27 @@ fn has_any(limits: &TierSet, is_such: impl Fn(&Quota) -> bool) -> bool {
     quotas.any(is_such)
 }
 
-impl ModeTerms {
+impl Terms {
     pub(super) const fn is_eventual(&self) -> bool {
-        matches!(self, Self::Eventual { .. })
+        self.overdraft > 0
+    }
+
+    /// The time between two runs of the maintenance task.
+    pub(super) fn tick(&self) -> Duration {
+        if self.is_eventual() {
+            self.length
+        } else {
+            self.length / 8
+        }
+    }
+
+    /// The time over which the demand for a subject is counted.
+    pub(super) const fn span(&self) -> Duration {
+        if self.is_eventual() {
+            Duration::from_secs(1)
+        } else {
+            self.length
+        }
     }
 
     /// Checks whether changed limits can stay in this mode.
@@ -271,25 +287,25 @@ impl ModeTerms {
     ///
     /// If they cannot.
     pub(super) fn check(&self, limits: &TierSet) -> Result<(), ConfigError> {
-        match self {
-            Self::Eventual { ahead, .. } => check_ahead(*ahead, limits),
-            Self::Leased { .. } if counts_on(limits) => {
-                refuse("leased mode with an uncapped window: units that are held are not counted")
-            }
-            Self::Leased { .. } if follows_calendar(limits) => refuse(
+        if self.is_eventual() {
+            return check_ahead(self.overdraft, limits);
+        }
+        if counts_on(limits) {
+            return refuse(
+                "leased mode with an uncapped window: units that are held are not counted",
+            );
+        }
+        if follows_calendar(limits) {
+            return refuse(
                 "leased mode with a quota of the calendar: build the limiter with it, which then \
                  decides as in strict mode",
-            ),
-            Self::Leased { .. } => Ok(()),
+            );
         }
+        Ok(())
     }
 }
 
-fn eventual_terms(
-    interval: Duration,
-    ahead: Option<u32>,
-    limits: &TierSet,
-) -> Result<ModeTerms, ConfigError> {
+fn overdraft(interval: Duration, ahead: Option<u32>, limits: &TierSet) -> Result<u32, ConfigError> {
     if !(SHORTEST_INTERVAL..=LONGEST_LEASE).contains(&interval) {
         return refuse(format!(
             "eventual mode with an interval of {interval:?}: accepted are {SHORTEST_INTERVAL:?} to \
@@ -303,7 +319,7 @@ fn eventual_terms(
         );
     };
     check_ahead(ahead, limits)?;
-    Ok(ModeTerms::Eventual { interval, ahead })
+    Ok(ahead)
 }
 
 /// Checks whether nodes can allow so many units of these quotas before they report them.

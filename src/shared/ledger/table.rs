@@ -8,60 +8,50 @@ use std::{
     time::Duration,
 };
 
-use super::{node_time::NodeTime, recent_demand::RecentDemand};
-use crate::{
-    lock::unpoisoned,
-    shared::{eventual::Unreported, hashed_key_names::MeasuredSubject, lease::LeaseState},
+use super::{
+    account::{Account, At},
+    node_time::{NodeTime, RecentDemand},
 };
+use crate::{decision::Op, lock::unpoisoned, shared::hashed_key_names::MeasuredSubject};
 
 /// Entries in a bucket.
 pub(super) const WAYS: usize = 4;
 
 /// All that a node keeps about one subject.
 #[derive(Debug)]
-pub(in crate::shared) struct LedgerEntry<P> {
-    pub(in crate::shared) subject: MeasuredSubject,
-    pub(in crate::shared) demand: RecentDemand,
-    pub(in crate::shared) state: EntryState<P>,
+pub(super) struct LedgerEntry<P> {
+    pub(super) subject: MeasuredSubject,
+    pub(super) demand: RecentDemand,
+    /// None if the node has no units and requests none.
+    pub(super) account: Option<Box<Account<P>>>,
 }
 
-/// The units of a subject on this node.
-#[derive(Debug)]
-pub(in crate::shared) enum EntryState<P> {
-    /// None, and none requested.
-    Idle,
-    /// Leased mode: units that the store has reserved for this node.
-    Lease(Box<LeaseState<P>>),
-    /// Eventual mode: units that this node has spent, reported afterwards.
-    Eventual(Box<Unreported<P>>),
-}
-
-pub(in crate::shared) struct LeaseBucket<P> {
+pub(super) struct LedgerBucket<P> {
     /// Whether any entry may have units: the maintenance task skips other buckets.
-    pub(in crate::shared) has_units: AtomicBool,
-    entries: Mutex<LeaseEntries<P>>,
+    pub(super) has_units: AtomicBool,
+    entries: Mutex<LedgerEntries<P>>,
 }
 
-pub(in crate::shared) struct LeaseEntries<P> {
-    pub(in crate::shared) list: Vec<LedgerEntry<P>>,
+pub(super) struct LedgerEntries<P> {
+    pub(super) list: Vec<LedgerEntry<P>>,
     /// How many operations this node decided without the store.
-    pub(in crate::shared) local: u64,
+    pub(super) local: u64,
     /// Eventual mode: until then a key without an entry may be one that this node has used or
     /// blocked.
     doubt_until: Option<NodeTime>,
 }
 
-impl<P> LeaseBucket<P> {
-    pub(in crate::shared) fn lock(&self) -> MutexGuard<'_, LeaseEntries<P>> {
+impl<P> LedgerBucket<P> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, LedgerEntries<P>> {
         unpoisoned(self.entries.lock())
     }
 }
 
-impl<P> Default for LeaseBucket<P> {
+impl<P> Default for LedgerBucket<P> {
     fn default() -> Self {
         Self {
             has_units: AtomicBool::new(false),
-            entries: Mutex::new(LeaseEntries {
+            entries: Mutex::new(LedgerEntries {
                 list: Vec::new(),
                 local: 0,
                 doubt_until: None,
@@ -70,59 +60,69 @@ impl<P> Default for LeaseBucket<P> {
     }
 }
 
-impl<P> LeaseEntries<P> {
+impl<P> LedgerEntries<P> {
     #[inline]
-    pub(in crate::shared) fn find(
-        &mut self,
-        subject: MeasuredSubject,
-    ) -> Option<&mut LedgerEntry<P>> {
+    pub(super) fn find(&mut self, subject: MeasuredSubject) -> Option<&mut LedgerEntry<P>> {
         self.list.iter_mut().find(|entry| entry.subject == subject)
     }
 
     /// For this time a key without an entry may be one that this node has used or blocked.
-    pub(in crate::shared) fn doubt(&mut self, length: Duration, now: NodeTime) {
+    pub(super) fn doubt(&mut self, length: Duration, now: NodeTime) {
         self.doubt_until = self.doubt_until.max(Some(now + length));
     }
 
-    pub(in crate::shared) fn is_in_doubt(&self, now: NodeTime) -> bool {
-        self.doubt_until.is_some_and(|until| now < until)
-    }
-
-    fn of_key(&mut self, tag: u64) -> impl Iterator<Item = &mut LedgerEntry<P>> {
-        let list = self.list.iter_mut();
-        list.filter(move |entry| entry.subject.tag == tag)
-    }
-
-    /// Ends the pauses of all tiers of a key: units were returned.
-    pub(super) fn end_pauses(&mut self, tag: u64) {
-        for entry in self.of_key(tag) {
-            if let EntryState::Lease(lease) = &mut entry.state {
-                lease.end_pause();
-            }
+    /// Whether the subject is new, as far as this node knows. Notes operations that take or block
+    /// without an entry. A subject that was used is as if it had never been after `memory`.
+    pub(super) fn is_new(
+        &mut self,
+        (subject, op): (MeasuredSubject, &Op),
+        memory: Duration,
+        now: NodeTime,
+    ) -> bool {
+        let mut own = self.list.iter().filter(|own| own.subject == subject);
+        let is_counted = own.any(|own| own.account.is_some());
+        match op {
+            Op::Block(length) => self.doubt(memory.max(*length), now),
+            Op::Hit(_) | Op::Spend(_) | Op::Settle(..) if !is_counted => self.doubt(memory, now),
+            _ => {}
         }
+        // In another tier, or by older quotas, units of it were spent already.
+        let mut others = self.list.iter().filter(|own| own.subject != subject);
+        let is_known = is_counted || others.any(|own| own.subject.tag == subject.tag);
+        !is_known && self.doubt_until.is_none_or(|until| until <= now)
     }
 
-    /// Closes the entries of all tiers of a key.
-    pub(in crate::shared) fn close(&mut self, tag: u64) {
-        self.of_key(tag).for_each(|entry| entry.state.close());
+    /// The accounts of all tiers of a key.
+    pub(super) fn accounts_of(&mut self, tag: u64) -> impl Iterator<Item = &mut Account<P>> {
+        let own = self
+            .list
+            .iter_mut()
+            .filter(move |own| own.subject.tag == tag);
+        own.filter_map(|entry| entry.account.as_deref_mut())
     }
 
     /// The entry of this subject. With `begins` a subject without one gets a new one, if there is
-    /// room. Evicts the least requested entry; entries that hold units are never evicted.
-    pub(in crate::shared) fn entry(
+    /// room. Evicts the least requested entry; entries that hold units are never evicted. Without room, or when an
+    /// entry whose units the store alone knows is evicted, the bucket is in doubt.
+    pub(super) fn entry(
         &mut self,
         subject: MeasuredSubject,
         begins: bool,
-        now: NodeTime,
-        length: Duration,
+        memory: Duration,
+        at: At<'_>,
     ) -> Option<&mut LedgerEntry<P>> {
         let known = self.list.iter().position(|entry| entry.subject == subject);
         let place = match known {
             Some(place) => place,
             None if begins => {
-                let place = self.room(now, length)?;
-                self.put(place, subject, now);
-                place
+                let place = self.room(at);
+                let evicted = place.and_then(|place| self.list.get(place));
+                let evicted = evicted.and_then(|evicted| evicted.account.as_ref());
+                if place.is_none() || evicted.is_some_and(|account| account.is_unknown()) {
+                    self.doubt(memory, at.now);
+                }
+                self.put(place?, subject, at.now);
+                place?
             }
             None => return None,
         };
@@ -131,23 +131,24 @@ impl<P> LeaseEntries<P> {
 
     /// The place for a new entry: an empty one, or that of the entry to evict.
     #[cold]
-    pub(in crate::shared) fn room(&self, now: NodeTime, length: Duration) -> Option<usize> {
+    fn room(&self, at: At<'_>) -> Option<usize> {
         if self.list.len() < WAYS {
             return Some(self.list.len());
         }
-        let demand = |entry: &LedgerEntry<P>| entry.demand.at(now, length);
+        let demand = |entry: &LedgerEntry<P>| entry.demand.at(at.now, at.terms.span());
         let entries = self.list.iter().enumerate();
-        let others = entries.filter(|(_, known)| !known.state.holds(now));
+        let matters = |account: &Account<P>| account.matters(at);
+        let others = entries.filter(|(_, known)| !known.account.as_deref().is_some_and(matters));
         let least = others.min_by(|(_, a), (_, b)| demand(a).total_cmp(&demand(b)));
         least.map(|(place, _)| place)
     }
 
     #[cold]
-    pub(in crate::shared) fn put(&mut self, place: usize, subject: MeasuredSubject, now: NodeTime) {
+    fn put(&mut self, place: usize, subject: MeasuredSubject, now: NodeTime) {
         let entry = LedgerEntry {
             subject,
             demand: RecentDemand::new(now),
-            state: EntryState::Idle,
+            account: None,
         };
         if place < self.list.len() {
             self.list[place] = entry;
@@ -159,35 +160,10 @@ impl<P> LeaseEntries<P> {
     }
 }
 
-impl<P> EntryState<P> {
-    /// Whether units would be lost with the entry.
-    pub(super) fn holds(&self, now: NodeTime) -> bool {
-        match self {
-            Self::Idle => false,
-            Self::Lease(lease) => lease.holds(),
-            Self::Eventual(unreported) => unreported.matters(now),
-        }
-    }
-
-    /// Whether this node has spent units and only the store knows how the quotas stand.
-    pub(in crate::shared) fn is_unknown(&self) -> bool {
-        matches!(self, Self::Eventual(unreported) if unreported.has_no_view())
-    }
-
-    /// Spends no more and returns what is left.
-    pub(super) fn close(&mut self) {
-        match self {
-            Self::Idle => {}
-            Self::Lease(lease) => lease.is_closing = true,
-            Self::Eventual(unreported) => unreported.forget(),
-        }
-    }
-}
-
 /// Calls `visit` with all buckets in which there may be units.
-pub(in crate::shared) fn each_bucket<P>(
-    buckets: &[LeaseBucket<P>],
-    mut visit: impl FnMut(&mut LeaseEntries<P>),
+pub(super) fn each_bucket<P>(
+    buckets: &[LedgerBucket<P>],
+    mut visit: impl FnMut(&mut LedgerEntries<P>),
 ) {
     for bucket in buckets {
         if !bucket.has_units.load(Ordering::Relaxed) {
@@ -195,8 +171,7 @@ pub(in crate::shared) fn each_bucket<P>(
         }
         let mut entries = bucket.lock();
         visit(&mut entries);
-        let is_idle = |entry: &LedgerEntry<P>| matches!(entry.state, EntryState::Idle);
-        let has_units = !entries.list.iter().all(is_idle);
+        let has_units = entries.list.iter().any(|entry| entry.account.is_some());
         bucket.has_units.store(has_units, Ordering::Relaxed);
     }
 }

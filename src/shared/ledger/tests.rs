@@ -17,7 +17,7 @@ use super::{
         deny_cache::{DenyCache, SentCall},
         hashed_key_names::{KeyPlace, MeasuredSubject},
         known::Known,
-        mode::{LedgerTerms, ModeTerms},
+        mode::Terms,
         wire::{
             node_message::{NodeMessage, NodeReply, RowStatus, Takes},
             plan::{Plan, ReplyPlan},
@@ -54,17 +54,21 @@ fn ledger(seed: u64) -> Ledger<()> {
 /// The ledger of a store with this deadline.
 fn ledger_of(seed: u64, deadline: Duration) -> Ledger<()> {
     let denials = Arc::new(DenyCache::new());
-    Ledger::new(terms(u32::MAX, 16), false, deadline, (denials, Some(seed)))
+    let terms = Terms {
+        patience: 2 * deadline,
+        ..terms(u32::MAX, 16)
+    };
+    Ledger::new(terms, false, (denials, Some(seed)))
 }
 
-fn terms(max_units: u32, max_leases: usize) -> LedgerTerms {
-    LedgerTerms {
-        mode: ModeTerms::Leased {
-            length: LENGTH,
-            max_units,
-        },
-        max_leases,
+fn terms(most: u32, max_accounts: usize) -> Terms {
+    Terms {
+        length: LENGTH,
+        overdraft: 0,
+        most,
+        max_accounts,
         remembers_denials: true,
+        patience: 2 * DEADLINE,
     }
 }
 

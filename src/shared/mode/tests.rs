@@ -11,9 +11,9 @@ fn limits(quotas: &[Quota], block_for: Option<Duration>) -> TierSet {
     TierSet::new(terms).expect("good quotas")
 }
 
-fn terms(mode: Mode) -> Result<Option<LedgerTerms>, ConfigError> {
+fn terms(mode: Mode) -> Result<Option<Terms>, ConfigError> {
     let limits = limits(&[Quota::per_second(100), Quota::per_day(50)], None);
-    mode.lease_terms(DEFAULT_MAX_LEASES, &limits)
+    mode.terms(DEFAULT_MAX_LEASES, &limits)
 }
 
 #[test]
@@ -22,11 +22,8 @@ fn settings_out_of_bounds_are_refused() {
     let leased = Mode::leased();
     let known = terms(leased).expect("the defaults are good");
     let known = known.expect("leases");
-    let expected = ModeTerms::Leased {
-        length: DEFAULT_LENGTH,
-        max_units: u32::MAX,
-    };
-    assert_eq!(known.mode, expected);
+    assert_eq!((known.length, known.overdraft), (DEFAULT_LENGTH, 0));
+    assert_eq!(known.most, u32::MAX);
     for bad in [
         leased.length(Duration::from_millis(99)),
         leased.length(Duration::from_millis(60_001)),
@@ -44,7 +41,7 @@ fn settings_out_of_bounds_are_refused() {
     }
     for leases in [0, MOST_LEASES + 1] {
         let limits = limits(&[Quota::per_second(100)], None);
-        assert!(leased.lease_terms(leases, &limits).is_err());
+        assert!(leased.terms(leases, &limits).is_err());
     }
 }
 
@@ -53,11 +50,8 @@ fn eventual_mode_names_the_settings_it_needs() {
     let ms = Duration::from_millis;
     let eventual = Mode::eventual(ms(50)).ahead(20);
     let known = terms(eventual).expect("good settings");
-    let expected = ModeTerms::Eventual {
-        interval: ms(50),
-        ahead: 20,
-    };
-    assert_eq!(known.map(|terms| terms.mode), Some(expected));
+    let known = known.map(|terms| (terms.length, terms.overdraft));
+    assert_eq!(known, Some((ms(50), 20)));
     for (bad, text) in [
         (Mode::eventual(ms(9)).ahead(20), "interval"),
         (Mode::eventual(ms(60_001)).ahead(20), "interval"),
@@ -80,7 +74,7 @@ fn eventual_mode_names_the_settings_it_needs() {
         (blocks, "block_for"),
         (counts, "uncapped"),
     ] {
-        let terms = eventual.lease_terms(DEFAULT_MAX_LEASES, &limits);
+        let terms = eventual.terms(DEFAULT_MAX_LEASES, &limits);
         let error = terms.expect_err("the store alone decides");
         assert!(error.to_string().contains(text), "{error}");
     }
@@ -91,7 +85,7 @@ fn limits_without_leasable_units_stay_strict() {
     let queue = limits(&[Quota::per_second(100).leaky_bucket(20)], None);
     let blocks = limits(&[Quota::per_second(100)], Some(DEFAULT_LENGTH));
     for limits in [queue, blocks] {
-        let terms = Mode::leased().lease_terms(DEFAULT_MAX_LEASES, &limits);
+        let terms = Mode::leased().terms(DEFAULT_MAX_LEASES, &limits);
         assert_eq!(terms, Ok(None));
     }
 }

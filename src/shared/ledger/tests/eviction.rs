@@ -7,7 +7,7 @@ fn entries_with_units_are_never_evicted_and_other_subjects_stay_strict() {
     let now = Instant::now();
     let ledger: Ledger<()> = {
         let denials = Arc::new(DenyCache::new());
-        Ledger::new(terms(6, 1), false, DEADLINE, (denials, Some(1)))
+        Ledger::new(terms(6, 1), false, (denials, Some(1)))
     };
     let subject = |tag| MeasuredSubject { tag, ..SUBJECT };
     let ask = |tag, cost, now| ledger.decide_now(subject(tag), &Op::Acquire(cost), now);

@@ -12,7 +12,7 @@ fn leased_key_takes_less_than_promised() {
     let memory = allocation_counter::measure(|| {
         let denials = Arc::new(DenyCache::new());
         let terms = terms(u32::MAX, LEASES);
-        let ledger = Ledger::new(terms, false, DEADLINE, (denials, Some(1)));
+        let ledger = Ledger::new(terms, false, (denials, Some(1)));
         for number in 0..4 * LEASES {
             held += u64::from(is_leased_with(&ledger, number, &plans, now));
         }

@@ -171,7 +171,7 @@ fn lease_is_settled_before_it_ends_however_long_the_deadline_is() {
         let ledger = leased_of(ledger_of(1, deadline), 20, 10, now);
         assert!(is_allowed(&ledger, 8, now));
         assert!(ledger.due(now + LENGTH / 8).is_empty(), "{deadline:?}");
-        let looks = (1..8).map(|at| now + at * ledger.tick());
+        let looks = (1..8).map(|at| now + at * ledger.terms.tick());
         let due = looks.map(|at| ledger.due(at).len()).max();
         assert_eq!(due, Some(1), "{deadline:?}");
     }
