@@ -2,7 +2,7 @@
 
 mod key_state;
 #[cfg(feature = "shared")]
-pub(super) mod stored_state_format;
+pub(crate) mod stored_state_format;
 mod view;
 
 pub(crate) use self::key_state::State;

@@ -10,7 +10,7 @@
 mod bucket;
 #[cfg(feature = "calendar")]
 mod calendar_windows;
-mod compiled_quota;
+pub(crate) mod compiled_quota;
 mod decide;
 mod eviction_weight;
 mod fixed_window;
@@ -24,8 +24,6 @@ use crate::{
     quota::{MAX_COUNT, Priority, Quota},
 };
 
-#[cfg(feature = "shared")]
-pub(crate) use self::compiled_quota::stored_state_format::{instant, instant_text};
 pub(crate) use self::{
     bucket::{Bucket, TokenBucket},
     compiled_quota::{CompiledQuota, State},

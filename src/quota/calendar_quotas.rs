@@ -19,67 +19,69 @@ pub(super) fn quota_per(limit: u64, unit: &str) -> Option<Quota> {
     Some(Quota::per_unit(limit, unit))
 }
 
-/// Checks that limiters accept the calendar of `quota`.
-pub(super) fn check(calendar: Calendar, quota: &Quota) -> Result<(), ConfigError> {
-    // Before all others: rule files show this fault at the algorithm.
-    if quota.algorithm() != Algorithm::FixedWindow {
-        return refuse(format!(
-            "a quota of the calendar counts in a fixed window: {} cannot count it; leave the algorithm \
+impl Calendar {
+    /// Checks that limiters accept the calendar of `quota`.
+    pub(super) fn check(self, quota: &Quota) -> Result<(), ConfigError> {
+        // Before all others: rule files show this fault at the algorithm.
+        if quota.algorithm() != Algorithm::FixedWindow {
+            return refuse(format!(
+                "a quota of the calendar counts in a fixed window: {} cannot count it; leave the algorithm \
              out",
-            quota.algorithm_name()
-        ));
-    }
-    let unit = calendar.unit_name();
-    if quota.period() != calendar.mean_period() {
-        return refuse(format!(
-            "in_zone and starting_on of a quota per {:?}; accepted are quotas per day, week, month and \
+                quota.algorithm_name()
+            ));
+        }
+        let unit = self.unit_name();
+        if quota.period() != self.mean_period() {
+            return refuse(format!(
+                "in_zone and starting_on of a quota per {:?}; accepted are quotas per day, week, month and \
              year",
-            quota.period()
-        ));
-    }
-    match calendar.starting_on {
-        Some(day) if calendar.unit != CalendarUnit::Month => {
-            return refuse(format!(
-                "starting_on({day}) of a quota per {unit}; accepted are quotas per month"
+                quota.period()
             ));
         }
-        Some(day) if !(1..=28).contains(&day) => {
-            return refuse(format!(
-                "starting_on({day}) is no day of every month; accepted are days 1 to 28"
-            ));
+        match self.starting_on {
+            Some(day) if self.unit != CalendarUnit::Month => {
+                return refuse(format!(
+                    "starting_on({day}) of a quota per {unit}; accepted are quotas per month"
+                ));
+            }
+            Some(day) if !(1..=28).contains(&day) => {
+                return refuse(format!(
+                    "starting_on({day}) is no day of every month; accepted are days 1 to 28"
+                ));
+            }
+            _ => {}
         }
-        _ => {}
-    }
-    if let Some(slices) = quota.slices_set() {
-        let message = format!(
-            "slices({slices}) of a quota per {unit} of the calendar: it counts in a fixed window, which \
+        if let Some(slices) = quota.slices_set() {
+            let message = format!(
+                "slices({slices}) of a quota per {unit} of the calendar: it counts in a fixed window, which \
              has no slices; leave them out"
-        );
-        return Err(ConfigError::new(ConfigErrorKind::Slices, message));
+            );
+            return Err(ConfigError::new(ConfigErrorKind::Slices, message));
+        }
+        zone::known(self.zone).map(drop)
     }
-    zone::known(calendar.zone).map(drop)
-}
 
-/// Checks that the slices of a limit that varies in this zone begin where its times of day can: the zone's
-/// clocks are set by hours, or by quarters of one.
-pub(super) fn check_slice(calendar: Calendar, slice: Duration) -> Result<(), ConfigError> {
-    let (_, zone) = zone::known(calendar.zone)?;
-    let accepted = if zone::is_whole_hours(zone) {
-        HOUR
-    } else {
-        HOUR / 4
-    };
-    if accepted.as_nanos().is_multiple_of(slice.as_nanos()) {
-        return Ok(());
-    }
-    Err(ConfigError::new(
-        ConfigErrorKind::Varying,
-        format!(
-            "varying: a window or slice of {slice:?} in {}; accepted there is one that divides \
+    /// Checks that the slices of a limit that varies in this zone begin where its times of day can: the zone's
+    /// clocks are set by hours, or by quarters of one.
+    pub(super) fn check_slice(self, slice: Duration) -> Result<(), ConfigError> {
+        let (_, zone) = zone::known(self.zone)?;
+        let accepted = if zone::is_whole_hours(zone) {
+            HOUR
+        } else {
+            HOUR / 4
+        };
+        if accepted.as_nanos().is_multiple_of(slice.as_nanos()) {
+            return Ok(());
+        }
+        Err(ConfigError::new(
+            ConfigErrorKind::Varying,
+            format!(
+                "varying: a window or slice of {slice:?} in {}; accepted there is one that divides \
              {accepted:?}, by which its clocks are set",
-            calendar.zone
-        ),
-    ))
+                self.zone
+            ),
+        ))
+    }
 }
 
 fn refuse(message: String) -> Result<(), ConfigError> {

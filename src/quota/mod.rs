@@ -10,7 +10,7 @@ mod calendar_quotas;
 mod counter_kind;
 mod display;
 mod owned_quota;
-mod parse;
+pub(crate) mod parse;
 pub(crate) mod priority;
 #[cfg(feature = "serde")]
 mod serde;
@@ -37,8 +37,6 @@ pub use self::{
     unit_name::UnitName,
     value::Algorithm,
 };
-#[cfg(feature = "rules")]
-pub(crate) use self::{parse::period, value::ALGORITHMS};
 pub(crate) use self::{
     priority::Priority,
     value::{Fitted, Quota},

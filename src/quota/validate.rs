@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "calendar")]
-use super::calendar_quotas;
-use super::{Algorithm, Quota, UnitName, varying};
+use super::{Algorithm, Quota, UnitName};
 use crate::error::{ConfigError, ConfigErrorKind as Kind};
 
 /// The longest time in nanoseconds in which a full capacity may refill, about 18 years: it keeps the
@@ -59,12 +57,12 @@ impl Quota {
     /// | [`Name`](Kind::Name) | a name that is empty, longer than 64 bytes or not printable ASCII |
     pub fn check(&self) -> Result<(), ConfigError> {
         if let Some(limits) = self.varying_limits() {
-            varying::check(limits, self)?;
+            self.check_varying(limits)?;
         }
         self.check_rate()?;
         #[cfg(feature = "calendar")]
         if let Some(calendar) = self.calendar() {
-            calendar_quotas::check(calendar, self)?;
+            calendar.check(self)?;
         }
         self.check_token_bucket()?;
         self.check_slices()?;

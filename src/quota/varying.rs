@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeSet, fmt, sync::Mutex, time::Duration};
 
-#[cfg(feature = "calendar")]
-use super::calendar_quotas;
 use super::{
     Algorithm, Quota,
     time_of_day::{DayLimits, TimeOfDay, number},
@@ -82,7 +80,7 @@ impl Quota {
     ///
     /// If limiters do not accept such a quota, or the process has had 4,096 other lists.
     pub fn try_varying(self, limits: &[(TimeOfDay, u64)]) -> Result<Self, ConfigError> {
-        check(limits, &self)?;
+        self.check_varying(limits)?;
         match keep(&LISTS, limits, MAX_LISTS) {
             Some(kept) => Ok(self.varying(kept)),
             None => refuse(format!(
@@ -95,6 +93,43 @@ impl Quota {
     /// The limits that [`varying`](Self::varying) set; `None` for a limit that is the same all day.
     pub const fn varying_limits(&self) -> Option<&'static [(TimeOfDay, u64)]> {
         self.varying
+    }
+
+    /// Checks that limiters accept the quota with these limits.
+    pub(super) fn check_varying(&self, limits: &DayLimits) -> Result<(), ConfigError> {
+        let calendar = self.calendar;
+        if calendar.is_some_and(|calendar| !calendar.is_of_days()) {
+            return refuse(
+                "a quota of the calendar has one limit; accepted are windows of one length",
+            );
+        }
+        let slices = match self.algorithm() {
+            Algorithm::FixedWindow if self.is_uncapped() => {
+                return refuse("an uncapped quota has one limit; leave one of the two out");
+            }
+            Algorithm::FixedWindow => 1,
+            Algorithm::SlidingWindow => self.slice_count().max(1),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } | Algorithm::SlidingLog => {
+                return refuse(format!(
+                    "the limit of a {} is the same all day; accepted are fixed_window and sliding_window",
+                    self.algorithm_name()
+                ));
+            }
+        };
+        // A slice of a fraction of a microsecond is refused by the check of slices.
+        let slice = self.period() / slices;
+        let nanos = slice.as_nanos();
+        if nanos == 0 || !DAY_NANOS.is_multiple_of(nanos) || !nanos.is_multiple_of(1_000) {
+            return refuse(format!(
+                "{:?} in {slices} slices; accepted is a slice of whole microseconds that divides 24 hours",
+                self.period()
+            ));
+        }
+        #[cfg(feature = "calendar")]
+        if let Some(calendar) = calendar {
+            calendar.check_slice(slice)?;
+        }
+        check_entries(limits, slice)
     }
 
     pub(super) fn with_limits(mut self, change: impl Fn(u64) -> u64) -> Self {
@@ -129,41 +164,6 @@ fn keep(lists: &KeptLists, limits: &DayLimits, most: usize) -> Option<&'static D
         lists.insert(Box::leak(Box::from(limits)));
     }
     lists.get(limits).copied()
-}
-
-/// Checks that limiters accept `quota` with these limits.
-pub(super) fn check(limits: &DayLimits, quota: &Quota) -> Result<(), ConfigError> {
-    let calendar = quota.calendar;
-    if calendar.is_some_and(|calendar| !calendar.is_of_days()) {
-        return refuse("a quota of the calendar has one limit; accepted are windows of one length");
-    }
-    let slices = match quota.algorithm() {
-        Algorithm::FixedWindow if quota.is_uncapped() => {
-            return refuse("an uncapped quota has one limit; leave one of the two out");
-        }
-        Algorithm::FixedWindow => 1,
-        Algorithm::SlidingWindow => quota.slice_count().max(1),
-        Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } | Algorithm::SlidingLog => {
-            return refuse(format!(
-                "the limit of a {} is the same all day; accepted are fixed_window and sliding_window",
-                quota.algorithm_name()
-            ));
-        }
-    };
-    // A slice of a fraction of a microsecond is refused by the check of slices.
-    let slice = quota.period() / slices;
-    let nanos = slice.as_nanos();
-    if nanos == 0 || !DAY_NANOS.is_multiple_of(nanos) || !nanos.is_multiple_of(1_000) {
-        return refuse(format!(
-            "{:?} in {slices} slices; accepted is a slice of whole microseconds that divides 24 hours",
-            quota.period()
-        ));
-    }
-    #[cfg(feature = "calendar")]
-    if let Some(calendar) = calendar {
-        calendar_quotas::check_slice(calendar, slice)?;
-    }
-    check_entries(limits, slice)
 }
 
 fn check_entries(limits: &DayLimits, slice: Duration) -> Result<(), ConfigError> {

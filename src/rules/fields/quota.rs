@@ -8,8 +8,8 @@ use tower_ratelimit_rulefile::fields::{
 
 use super::spend;
 use crate::quota::{
-    ALGORITHMS,
     settings::{Accepts, SETTINGS},
+    value::ALGORITHMS,
 };
 
 /// One quota or several: a text, a list or a table.

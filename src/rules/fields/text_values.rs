@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use crate::{
     key::{IntoNetwork as _, unmapped},
-    quota::period,
+    quota::parse::period,
 };
 
 /// A duration that is not zero, such as `15m`.

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::{node_rows::NodeRows, plan::Plan};
 use crate::{
-    algorithm::{State, View, instant, instant_text},
+    algorithm::{
+        State, View,
+        compiled_quota::stored_state_format::{instant, instant_text},
+    },
     clock::Timestamp,
     decision::Op,
     limiter::{block::Block, tier_quotas::TierQuotas, tier_set::TierSet},
