@@ -117,8 +117,8 @@ impl Rules {
             Some(first..*next)
         });
         let limits_of_rules = limits_of_rules.collect();
-        let all = limiters.into_iter().flat_map(<[_]>::into_vec);
-        let limits = RuleLimits::new(all, store.local().is_none());
+        let limits = limiters.into_iter().flat_map(<[_]>::into_vec);
+        let limits = RuleLimits(limits.collect());
         let needs_time = compiled.rules.iter().any(Rule::needs_time);
         let marks = compiled.rules.iter().any(Rule::overflows);
         Ok(Self(Arc::new(RuleSet {
@@ -166,7 +166,7 @@ impl Rules {
 
     /// The policies of all limits, in the rules' order. A rule with tiers or times has those of the default set.
     pub fn policies(&self) -> impl Iterator<Item = &Policy> {
-        let limiters = self.0.limits.limiters().iter();
+        let limiters = self.0.limits.0.iter();
         limiters.flat_map(Limiter::policies)
     }
 
@@ -404,7 +404,7 @@ impl Rules {
 
     /// The limiters of a rule, one for each kind of units that its quotas count.
     pub(super) fn limiters(&self, rule: &Rule) -> &[AnyLimiter] {
-        &self.0.limits.limiters()[self.limits_of(rule)]
+        &self.0.limits.0[self.limits_of(rule)]
     }
 
     /// All limits of the set.
@@ -432,7 +432,7 @@ impl Rules {
         kind: Option<&CountedUnits>,
     ) -> Option<&AnyLimiter> {
         let limit = self.limit_index(rule, kind)?;
-        self.0.limits.limiters().get(limit)
+        self.0.limits.0.get(limit)
     }
 
     /// Replaces the rules `before`. Refunds of open requests are bounded by what these rules could have charged.

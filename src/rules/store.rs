@@ -22,7 +22,7 @@ use crate::{
     clock::SharedClock,
     concurrency::PermitSource,
     error::ConfigError,
-    limiter::{AnyLimiter, LocalLimiter, LocalLimiterBuilder, LocalStore, Tier},
+    limiter::{AnyLimiter, LocalLimiter, LocalLimiterBuilder, LocalStore, Tier, joint},
 };
 
 /// The store of the rules' counts: a [`LocalStore`], or a `RedisStore` that all nodes share.
@@ -121,7 +121,16 @@ impl RulesStore {
             let limiters = limiters.map(|kind| self.limiter(rule, kind.as_ref(), settings));
             limiters.collect::<Result<_, _>>().map_err(refused(rule))
         };
-        rules.iter().map(limiter).collect()
+        let limiters = rules
+            .iter()
+            .map(limiter)
+            .collect::<Result<Box<[LimitersOfRule]>, _>>()?;
+        let hard = rules.iter().zip(&limiters).filter(|(rule, _)| !rule.shadow);
+        let hard: Vec<_> = hard.flat_map(|(_, own)| own).cloned().collect();
+        if let (Place::Redis(_), [_, _, ..]) = (&self.0, &*hard) {
+            joint::check(&hard).map_err(refused(&rules[0]))?;
+        }
+        Ok(limiters)
     }
 
     /// The places where the permits of all rules are counted, by position: one for each tier with a limit of its own. Empty

@@ -437,6 +437,25 @@ async fn overflow_marks_requests_and_holds_no_other_rule_back() {
     assert_eq!(left, Some(5));
 }
 
+/// Rules that are charged together refuse a quota that no refund takes back, also before the first request.
+#[tokio::test]
+async fn limits_of_several_rules_stay_revocable() {
+    let absent = RedisStore::connect("redis://127.0.0.1:1").unwrap();
+    let lone = "rules:
+  - {name: first, key: global, quota: 1/second}
+  - {name: second, key: global, quota: 1/day, mode: shadow}
+";
+    let leaky = || Quota::per_second(2).leaky_bucket(5);
+    let replaced = |text: &str, rule: &str| {
+        let limiter = layer(&absent, text).handle().rules().limiter_of(rule);
+        limiter.unwrap().set_quota(rule, leaky())
+    };
+    replaced(lone, "first").unwrap();
+    let both = lone.replace(", mode: shadow", "");
+    let message = replaced(&both, "first").unwrap_err().to_string();
+    assert!(message.contains("cannot be taken back"), "{message}");
+}
+
 /// The others are charged once, and nothing is refunded.
 #[tokio::test]
 async fn limit_that_overflows_costs_no_other_calls() {
