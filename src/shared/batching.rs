@@ -3,9 +3,9 @@
 //! In: an operation on a subject, with its plan, its tier and a deadline. Out: its answer, through a channel. In between
 //! are calls, which a `CallSender` makes; that of a limiter is in `shared/limiter/store_calls.rs`.
 //!
-//! 1. `submit` adds the operation to the queues of the current runtime (`queues.rs`). Each subject has a batch for each tier
+//! 1. `submit` adds the operation to the queues at the store's home (`queues.rs`). Each subject has a batch for each tier
 //!    and plan, in which equal operations that follow one another are one row with a count.
-//! 2. The dispatcher of that runtime (`dispatcher.rs`) works in rounds. A round begins when an operation arrives that is
+//! 2. The dispatcher there works in rounds. A round begins when an operation arrives that is
 //!    not covered by the next one, when a call ends, or at the time that the last round has set. It sends subjects that
 //!    have no call in flight: all of them while the server is hardly busy or has just answered, else those that fill calls.
 //!    A subject that has waited too long for an answer about itself leaves in a further call.
@@ -18,28 +18,40 @@
 //! and leave in one call when it is answered.
 
 mod calls;
-mod dispatcher;
 mod queues;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    future::Future,
-    sync::Arc,
-    task::{Context, Waker},
+    collections::HashMap,
+    future::{Future, poll_fn},
+    mem,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, Weak},
+    task::Poll,
+    time::Duration,
 };
 
-use tokio::{runtime::Handle, sync::oneshot, time::Instant};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::{
+    runtime::{Handle, Id},
+    sync::{Notify, oneshot},
+    task::unconstrained,
+    time::{Instant, sleep_until},
+};
 
 pub(super) use self::calls::{
-    AnsweredOps, CallSender, CallWindow, NewOp, OpReply, Row, SubjectAnswer, SubjectOps,
+    AnsweredOps, BatchCall, CallSender, CallWindow, NewOp, OpReply, Row, SubjectAnswer, SubjectOps,
 };
 use self::{
-    calls::Waiter,
-    dispatcher::{BatcherState, Dispatcher},
-    queues::SubjectQueues,
+    calls::{CallBuilder, Waiter},
+    queues::{Round, SubjectQueues},
 };
 use super::hashed_key_names::SubjectName;
+use crate::lock::unpoisoned;
+
+/// The shortest time that operations wait for an answer before they are sent without it.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// Queues operations by subject, and sends them in batches.
 ///
@@ -51,51 +63,223 @@ use super::hashed_key_names::SubjectName;
 /// the order in which they are sent, so no answer is guessed. A waiting operation costs the memory
 /// of its waker only, and any number can wait.
 ///
-/// Each runtime has queues of its own and a dispatcher that is a task of it. Whoever waits for an
-/// answer drives that dispatcher, and a runtime that nobody drives delays no other runtime.
-pub(super) struct Batcher<S, P>(Arc<BatcherState<S, P>>);
+/// Calls are sent by a dispatcher at the home of the store: its own thread, which has one queue for all callers. A store
+/// without a thread lives on the runtimes of its callers. Each of them then has a queue, as nobody else drives it.
+pub(super) struct Batcher<S, P> {
+    sender: S,
+    /// One entry for each runtime with a dispatcher.
+    queues: Mutex<HashMap<Id, SubjectQueues<P>>>,
+}
 
-impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
-    pub(super) fn new(sender: S) -> Self {
-        Self(Arc::new(BatcherState::new(sender)))
+impl<S, P> Batcher<S, P> {
+    pub(super) fn new(sender: S) -> Arc<Self> {
+        Arc::new(Self {
+            sender,
+            queues: Mutex::default(),
+        })
     }
 
-    /// Queues `op` within a tokio runtime. The operation is done even if nobody waits for the answer, unless its deadline passes before it
-    /// is sent. `until` is a deadline from now.
+    fn lock(&self) -> MutexGuard<'_, HashMap<Id, SubjectQueues<P>>> {
+        unpoisoned(self.queues.lock())
+    }
+}
+
+impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
+    /// Queues `op` within a tokio runtime. The operation is done even if nobody waits for the answer, unless its deadline
+    /// passes before it is sent. `until` is a deadline from now.
     pub(super) fn submit(
-        &self,
+        self: &Arc<Self>,
         subject: SubjectName,
         op: NewOp<P>,
         until: Instant,
     ) -> oneshot::Receiver<OpReply> {
-        let state = &self.0;
         let (reply, receiver) = oneshot::channel();
-        let now = until - state.window().deadline();
+        let now = until - self.sender.window().deadline();
         let waiter = Waiter::new(until, reply);
         let runtime = Handle::current().id();
-        let mut all = state.lock();
+        let mut all = self.lock();
         let has_dispatcher = all.contains_key(&runtime);
         let queues = all.entry(runtime).or_insert_with(SubjectQueues::new);
-        let most_subjects = state.window().most_subjects();
+        let most_subjects = self.sender.window().most_subjects();
+        let was_idle = queues.is_empty();
         let has_work = queues.add((subject, op), waiter, now, most_subjects);
-        let arrival = Arc::clone(&queues.arrival);
+        if was_idle {
+            // The node's message with it is that of this moment.
+            queues.batcher = Some(Arc::clone(self) as _);
+            queues.dispatch_first(now);
+            let calls = queues.calls.calls.iter_mut();
+            calls.for_each(|call| self.sender.attach(call));
+        }
+        let arrival = has_work.then(|| Arc::clone(&queues.arrival));
         drop(all);
-        if !has_dispatcher {
-            start(Dispatcher::new(Arc::clone(state), runtime, arrival).run());
-        } else if has_work {
+        if let Some(arrival) = arrival {
             arrival.notify_one();
+            if !has_dispatcher {
+                let dispatcher = Dispatcher {
+                    batcher: Arc::downgrade(self),
+                    runtime,
+                    arrival,
+                };
+                tokio::spawn(dispatcher.run());
+            }
         }
         receiver
     }
 }
 
-/// Polls a dispatcher once, so that it sends its call before the runtime runs other tasks, and then
-/// spawns it.
-fn start(dispatcher: impl Future<Output = ()> + Send + 'static) {
-    let mut dispatcher = Box::pin(dispatcher);
-    let mut no_waker = Context::from_waker(Waker::noop());
-    if dispatcher.as_mut().poll(&mut no_waker).is_pending() {
-        // Its first poll as a task registers the waker that counts.
-        tokio::spawn(dispatcher);
+impl<S, P> Drop for Batcher<S, P> {
+    /// Ends the dispatchers.
+    fn drop(&mut self) {
+        for queues in self.lock().values() {
+            queues.arrival.notify_one();
+        }
+    }
+}
+
+/// Sends the calls of a limiter that were submitted on one runtime, until the limiter is dropped. Fails all waiters when
+/// the task is dropped.
+struct Dispatcher<S: CallSender<P>, P: Send + Sync + 'static> {
+    batcher: Weak<Batcher<S, P>>,
+    runtime: Id,
+    arrival: Arc<Notify>,
+}
+
+type FinishedCall<P> = (BatchCall<P>, Vec<SubjectAnswer>);
+
+impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
+    async fn run(self) {
+        let mut calls = CallBuilder::default();
+        let mut in_flight = FuturesUnordered::new();
+        let (mut finished, mut answered) = (Vec::new(), Vec::new());
+        loop {
+            // While nothing waits and no call is in flight, the limiter can end.
+            self.arrival.notified().await;
+            let Some(batcher) = self.batcher.upgrade() else {
+                return;
+            };
+            loop {
+                let until = self.round(&batcher, &finished, &mut calls);
+                for call in calls.calls.drain(..) {
+                    in_flight.push(send(Arc::clone(&batcher), call));
+                }
+                calls.fail_expired();
+                // The next calls are sent before the answers are delivered, so that the server works
+                // while the answered requests continue.
+                mem::swap(&mut finished, &mut answered);
+                poll_all(&mut in_flight, &mut finished).await;
+                deliver(&mut answered);
+                if !finished.is_empty() {
+                    continue;
+                }
+                if !in_flight.is_empty() {
+                    self.wait(&mut in_flight, &mut finished, until).await;
+                } else if until.is_none() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Moves what can be sent now into `calls`. Returns the time of the next round, unless something happens before.
+    fn round(
+        &self,
+        batcher: &Batcher<S, P>,
+        finished: &[FinishedCall<P>],
+        calls: &mut CallBuilder<P>,
+    ) -> Option<Instant> {
+        let window = batcher.sender.window();
+        let mut round = Round {
+            has_finished: !finished.is_empty(),
+            most_subjects: window.most_subjects(),
+            for_others: SHORTEST_WAIT,
+            for_own: None,
+        };
+        if let Some(expected) = window.expected() {
+            // After a quarter of the deadline that an answer leaves over, most of the rest remains for
+            // delays. A sudden delay shows only when an answer is late, so the wait is bounded even if
+            // answers have been immediate so far.
+            let spare = window.deadline().saturating_sub(expected) / 4;
+            round.for_others = (expected / 8).max(SHORTEST_WAIT);
+            round.for_own = Some(spare.max(SHORTEST_WAIT));
+        }
+        let mut all = batcher.lock();
+        let queues = all.get_mut(&self.runtime)?;
+        for (call, _) in finished {
+            queues.finish(call);
+        }
+        let until = queues.dispatch(&round);
+        mem::swap(&mut queues.calls, calls);
+        if queues.is_empty() {
+            queues.batcher = None;
+        }
+        until
+    }
+
+    /// Waits until a call ends, there may be a call to send, or the time is `until`.
+    async fn wait(
+        &self,
+        in_flight: &mut FuturesUnordered<impl Future<Output = FinishedCall<P>>>,
+        finished: &mut Vec<FinishedCall<P>>,
+        until: Option<Instant>,
+    ) {
+        let mut arrival = pin!(self.arrival.notified());
+        let mut timer = pin!(until.map(sleep_until));
+        poll_fn(|cx| {
+            while let Poll::Ready(Some(call)) = in_flight.poll_next_unpin(cx) {
+                finished.push(call);
+            }
+            if !finished.is_empty() {
+                return Poll::Ready(());
+            }
+            if let Some(timer) = timer.as_mut().as_pin_mut()
+                && timer.poll(cx).is_ready()
+            {
+                return Poll::Ready(());
+            }
+            arrival.as_mut().poll(cx)
+        })
+        .await;
+    }
+}
+
+async fn send<S: CallSender<P>, P>(
+    batcher: Arc<Batcher<S, P>>,
+    mut call: BatchCall<P>,
+) -> FinishedCall<P> {
+    if call.messages.is_none() {
+        batcher.sender.attach(&mut call);
+    }
+    let answers = batcher.sender.send(&call).await;
+    (call, answers)
+}
+
+/// Polls every call once, so that new ones are sent, in order.
+async fn poll_all<P>(
+    in_flight: &mut FuturesUnordered<impl Future<Output = FinishedCall<P>>>,
+    finished: &mut Vec<FinishedCall<P>>,
+) {
+    let poll = poll_fn(|cx| {
+        while let Poll::Ready(Some(call)) = in_flight.poll_next_unpin(cx) {
+            finished.push(call);
+        }
+        Poll::Ready(())
+    });
+    // A task that has used up its budget would send some of them later, behind other calls.
+    unconstrained(poll).await;
+}
+
+fn deliver<P>(finished: &mut Vec<FinishedCall<P>>) {
+    for (call, answers) in finished.drain(..) {
+        call.deliver(answers);
+    }
+}
+
+impl<S: CallSender<P>, P: Send + Sync + 'static> Drop for Dispatcher<S, P> {
+    fn drop(&mut self) {
+        // The runtime was shut down, or a store has panicked. Dropping the queues fails their waiters
+        // and may wake them, so the lock is released first.
+        let batcher = self.batcher.upgrade();
+        let queues = batcher.and_then(|batcher| batcher.lock().remove(&self.runtime));
+        drop(queues);
     }
 }

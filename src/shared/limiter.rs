@@ -125,7 +125,7 @@ struct Inner<C: Client> {
     limits: Mutex<TierSet>,
     current: ChangingLimits<Arc<CurrentPlan>>,
     subjects: SubjectNames,
-    batcher: Batcher<StoreCalls<C>, CurrentPlan>,
+    batcher: Arc<Batcher<StoreCalls<C>, CurrentPlan>>,
     /// The cached denials, unless the limiter is strict and caches none.
     denials: Option<Arc<DenyCache>>,
     /// The leases, unless the limiter is strict.

@@ -77,12 +77,8 @@ pub(super) trait Client: CallWindow + fmt::Debug {
         now: Instant,
     ) -> bool;
 
-    /// Decides all operations of a call. Nobody waits any more `until` then. Returns one answer for each subject.
-    fn decide(
-        &self,
-        until: Instant,
-        call: DecideCall<'_>,
-    ) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
+    /// Decides all operations of a call. Returns one answer for each subject.
+    fn decide(&self, call: DecideCall<'_>) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
 }
 
 /// Operations on subjects, decided by the quotas of one tier.
@@ -92,6 +88,10 @@ pub(super) struct DecideCall<'a> {
     pub(super) chosen: Chosen,
     pub(super) tier: &'a TierPlan,
     pub(super) subjects: &'a [SubjectOps],
+    /// It leaves after this time.
+    pub(super) at: Instant,
+    /// Nobody waits any more from then on.
+    pub(super) until: Instant,
     /// One for each subject; empty in strict mode.
     pub(super) messages: &'a [AttachedMessage],
 }

@@ -1,4 +1,4 @@
-//! Allocations, counted by the allocator for each thread: those of a request, those of names, and the memory of logs.
+//! Allocations, counted by the allocator for each thread: those of a request, of a call to Redis, those of names, and the memory of logs.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod logs;
@@ -6,3 +6,5 @@ mod names;
 mod requests;
 #[cfg(feature = "llm")]
 mod spend;
+#[cfg(all(feature = "redis", target_os = "linux"))]
+mod store_calls;

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{
     task::yield_now,
-    time::{Instant, sleep},
+    time::{Instant, advance, sleep},
 };
 use tower_ratelimit::{
     Decision, Key, Limiter as _, OnFailure, Quota,
@@ -281,4 +281,45 @@ fn outages_are_logged_once_and_so_is_their_end() {
     };
     assert_eq!((down, back), ("store-down", "store-back"));
     assert!(!text.contains("Redis"), "{text}");
+}
+
+/// As a static limiter has them in tests. The first runtime ends in the middle of a call, the second is not driven while
+/// the third is, and is blocked for ten deadlines.
+#[test]
+fn a_limiter_outlives_the_runtimes_of_its_callers() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().start_paused(true).build().unwrap()
+    };
+    let store = Moody::new(Mood::Hangs);
+    let limiter = limiter(&store);
+    let (ends, blocked) = (runtime(), runtime());
+    ends.block_on(async {
+        for _ in 0..2 {
+            let lost = limiter.acquire(&Key::from("shared"), 1).into_future();
+            drop(tokio::spawn(lost));
+        }
+        settle().await;
+    });
+    drop(ends);
+    blocked.block_on(async {
+        drop(limiter.acquire(&Key::from("shared"), 1).into_future());
+        settle().await;
+    });
+    store.becomes(Mood::Works);
+    for key in 0..3 {
+        runtime().block_on(async {
+            for key in [Key::from("shared"), Key::from(key as u64)] {
+                let decision = limiter.acquire(&key, 1).await.unwrap();
+                assert!(decision.is_allowed() && !decision.is_degraded());
+            }
+            advance(10 * DEADLINE).await;
+        });
+    }
+    blocked.block_on(async {
+        advance(10 * DEADLINE).await;
+        settle().await;
+        let (decision, took) = request(&limiter, 0).await;
+        assert_eq!((decision.degraded_by(), took), (None, Duration::ZERO));
+    });
 }

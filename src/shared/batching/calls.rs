@@ -10,6 +10,7 @@ use crate::{
     limiter::tier_set::Chosen,
     shared::{
         hashed_key_names::SubjectName,
+        ledger::AttachedMessage,
         wire::node_message::{NodeReply, Takes},
     },
     store::error::StoreError,
@@ -26,33 +27,28 @@ const MAX_OPS_PER_CALL: usize = 1_024;
 const MAX_OPEN_CALLS: usize = 8;
 
 /// Subjects that are sent at once, all to one script and by the quotas of one tier.
-pub(super) struct BatchCall<P> {
-    pub(super) plan: Arc<P>,
-    pub(super) tier: Chosen,
-    pub(super) subjects: Vec<SubjectOps>,
-    /// For each subject, one waiter for each operation.
-    waiters: Vec<Waiters>,
+pub(in crate::shared) struct BatchCall<P> {
+    pub(in crate::shared) plan: Arc<P>,
+    pub(in crate::shared) tier: Chosen,
+    /// It leaves after this time.
+    pub(in crate::shared) at: Instant,
+    pub(in crate::shared) subjects: SmallVec<[SubjectOps; 1]>,
+    /// The node's messages: one for each subject, or none in strict mode. `None` until they are attached.
+    pub(in crate::shared) messages: Option<Vec<AttachedMessage>>,
+    /// One for each operation of the subjects.
+    waiters: Waiters,
     row_count: usize,
-    ops: usize,
 }
 
 /// Distributes batches among the calls that are sent at one moment.
 pub(super) struct CallBuilder<P> {
-    most_subjects: usize,
+    pub(super) most_subjects: usize,
     pub(super) calls: Vec<BatchCall<P>>,
     /// Waiters whose deadline passed before their operation was sent.
     expired: Vec<Waiter>,
 }
 
 impl<P> CallBuilder<P> {
-    pub(super) const fn new(most_subjects: usize) -> Self {
-        Self {
-            most_subjects,
-            calls: Vec::new(),
-            expired: Vec::new(),
-        }
-    }
-
     /// Adds all operations of a batch, in as many calls as they need. Returns that number.
     pub(super) fn add(
         &mut self,
@@ -76,7 +72,7 @@ impl<P> CallBuilder<P> {
             let call = match open {
                 Some(at) => &mut self.calls[at],
                 None => {
-                    self.calls.push(BatchCall::new(&batch));
+                    self.calls.push(BatchCall::new(&batch, now));
                     self.calls.last_mut().expect("it was just pushed")
                 }
             };
@@ -92,12 +88,8 @@ impl<P> CallBuilder<P> {
         let (at, call) = calls.find(|(_, call)| call.accepts(batch, subject))?;
         let has_room = call.subjects.len() < self.most_subjects
             && call.row_count + rows <= MAX_ROWS_PER_CALL
-            && call.ops + ops <= MAX_OPS_PER_CALL;
+            && call.waiters.len() + ops <= MAX_OPS_PER_CALL;
         has_room.then_some(at)
-    }
-
-    pub(super) const fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.expired.is_empty()
     }
 
     /// Fails the operations whose deadline passed before they were sent.
@@ -108,22 +100,34 @@ impl<P> CallBuilder<P> {
     }
 }
 
+impl<P> Default for CallBuilder<P> {
+    fn default() -> Self {
+        Self {
+            most_subjects: 1,
+            calls: Vec::new(),
+            expired: Vec::new(),
+        }
+    }
+}
+
 impl<P> BatchCall<P> {
-    fn new(batch: &Batch<P>) -> Self {
+    fn new(batch: &Batch<P>, at: Instant) -> Self {
         Self {
             plan: Arc::clone(&batch.plan),
             tier: batch.tier,
-            subjects: Vec::new(),
-            waiters: Vec::new(),
+            at,
+            subjects: SmallVec::new(),
+            messages: None,
+            waiters: Waiters::new(),
             row_count: 0,
-            ops: 0,
         }
     }
 
-    /// Whether the same script decides the subject by the same quotas.
+    /// Whether no message is attached yet, and the same script decides the subject by the same quotas.
     fn accepts(&self, batch: &Batch<P>, subject: &SubjectOps) -> bool {
         let mut subjects = self.subjects.iter();
-        batch.is_of(&self.plan, self.tier)
+        self.messages.is_none()
+            && batch.is_of(&self.plan, self.tier)
             && subjects
                 .next()
                 .is_some_and(|first| first.are_simple == subject.are_simple)
@@ -131,48 +135,46 @@ impl<P> BatchCall<P> {
 
     fn add(&mut self, subject: SubjectOps, waiters: Waiters) {
         self.row_count += subject.rows.len();
-        self.ops += waiters.len();
         self.subjects.push(subject);
-        self.waiters.push(waiters);
+        self.waiters.extend(waiters);
     }
 
-    /// The latest deadline of all waiters.
-    pub(super) fn last_deadline(&self) -> Instant {
-        let last = |waiters: &Waiters| waiters.last().map(|waiter| waiter.deadline);
-        let last = self.waiters.iter().filter_map(last).max();
-        last.unwrap_or_else(Instant::now)
+    /// The latest deadline of all waiters: nobody waits any more from then on.
+    pub(in crate::shared) fn last_deadline(&self) -> Instant {
+        let deadlines = self.waiters.iter().map(|waiter| waiter.deadline);
+        deadlines.max().unwrap_or(self.at)
     }
 
     /// Delivers the server's answers, one for each subject, to the waiters.
     pub(super) fn deliver(self, answers: Vec<SubjectAnswer>) {
-        for (waiters, answer) in self.waiters.into_iter().zip(answers) {
-            deliver(waiters, answer);
-        }
-    }
-}
-
-fn deliver(waiters: Waiters, answer: SubjectAnswer) {
-    let mut waiters = waiters.into_iter();
-    match answer {
-        Ok(AnsweredOps { rows, .. }) => {
-            for Row { count, decision } in rows {
-                let each = waiters.by_ref().take(count);
-                each.zip(iter::repeat_n(decision, count))
-                    .for_each(|(waiter, decision)| waiter.reply(Ok(decision)));
+        let mut waiters = self.waiters.into_iter();
+        for (subject, answer) in self.subjects.iter().zip(answers) {
+            let mut own = waiters.by_ref().take(subject.ops());
+            match answer {
+                Ok(AnsweredOps { rows, .. }) => {
+                    for Row { count, decision } in rows {
+                        let each = own.by_ref().take(count);
+                        each.zip(iter::repeat_n(decision, count))
+                            .for_each(|(waiter, decision)| waiter.reply(Ok(decision)));
+                    }
+                }
+                Err(error) => own
+                    .by_ref()
+                    .for_each(|waiter| waiter.reply(Err(error.clone()))),
             }
+            own.for_each(drop);
         }
-        Err(error) => waiters.for_each(|waiter| waiter.reply(Err(error.clone()))),
     }
 }
 
-/// The waiters of a subject's operations, in order.
+/// The waiters of operations, in order.
 type Waiters = SmallVec<[Waiter; 1]>;
 
 pub(in crate::shared) type OpReply = Result<Decision, StoreError>;
 
 #[derive(Debug)]
 pub(super) struct Waiter {
-    pub(super) deadline: Instant,
+    deadline: Instant,
     reply: oneshot::Sender<OpReply>,
 }
 
@@ -182,7 +184,7 @@ impl Waiter {
     }
 
     /// Sends the reply, unless the caller has stopped waiting.
-    pub(super) fn reply(self, reply: OpReply) {
+    fn reply(self, reply: OpReply) {
         self.reply.send(reply).ok();
     }
 }
@@ -352,14 +354,10 @@ pub(in crate::shared) trait CallSender<P>: Send + Sync + 'static {
 
     fn window(&self) -> &Self::Window;
 
-    /// Sends the operations of these subjects, to be decided by the quotas of one tier. Either all
-    /// subjects are simple or none is. Nobody waits any more `until` then. Returns one answer for each
-    /// subject. An answer may split a row into several.
-    fn send(
-        &self,
-        until: Instant,
-        plan: &Arc<P>,
-        tier: Chosen,
-        subjects: &[SubjectOps],
-    ) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
+    /// Attaches the node's messages to a call that leaves now.
+    fn attach(&self, call: &mut BatchCall<P>);
+
+    /// Sends a call. Either all its subjects are simple or none is. Returns one answer for each subject. An answer may split a
+    /// row into several.
+    fn send(&self, call: &BatchCall<P>) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
 }

@@ -1,6 +1,7 @@
 //! Queues of one runtime: the operations of each subject that wait, and its calls in flight.
 
 use std::{
+    any::Any,
     collections::{VecDeque, hash_map::Entry},
     mem,
     sync::Arc,
@@ -22,6 +23,9 @@ pub(super) const BUSY_SUBJECTS: usize = 8;
 /// The most subjects sent in one round, since the lock is held meanwhile.
 const MAX_SUBJECTS_PER_ROUND: usize = 1_024;
 
+/// Queues keep room for so many subjects.
+const KEPT_SUBJECTS: usize = 64;
+
 /// The queues that one dispatcher drains.
 pub(super) struct SubjectQueues<P> {
     queues: SubjectMap<SubjectQueue<P>>,
@@ -36,6 +40,10 @@ pub(super) struct SubjectQueues<P> {
     has_next_round: bool,
     /// Wakes the dispatcher when it has something to do.
     pub(super) arrival: Arc<Notify>,
+    /// The calls that the dispatcher has to send next.
+    pub(super) calls: CallBuilder<P>,
+    /// The batcher, until all operations are answered: they are done even if the limiter is dropped.
+    pub(super) batcher: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 struct QueuedSubject {
@@ -63,19 +71,12 @@ enum Listed {
 
 /// The conditions of one round of dispatching.
 pub(super) struct Round {
-    pub(super) now: Instant,
     /// Whether a call has just ended.
     pub(super) has_finished: bool,
     pub(super) most_subjects: usize,
-    pub(super) max_waits: MaxWaits,
-}
-
-/// The longest time that operations wait for an answer before they are sent without it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MaxWaits {
-    /// For an answer about other subjects.
+    /// The longest time that operations wait for an answer about other subjects before they are sent without it.
     pub(super) for_others: Duration,
-    /// For an answer about the same subject; `None` if a subject has one call in flight at most.
+    /// For an answer about their own subject; `None` if a subject has one call in flight at most.
     pub(super) for_own: Option<Duration>,
 }
 
@@ -88,6 +89,8 @@ impl<P> SubjectQueues<P> {
             in_flight: 0,
             has_next_round: false,
             arrival: Arc::default(),
+            calls: CallBuilder::default(),
+            batcher: None,
         }
     }
 
@@ -128,6 +131,13 @@ impl<P> SubjectQueues<P> {
         is_first || fills_call || !is_covered
     }
 
+    /// Moves the only subject that waits into a call.
+    pub(super) fn dispatch_first(&mut self, now: Instant) {
+        if let Some(first) = self.ready.pop_front() {
+            self.dispatch_subject(&first.subject, now);
+        }
+    }
+
     /// Records that a call has ended: its subjects are ready again.
     pub(super) fn finish(&mut self, call: &BatchCall<P>) {
         for SubjectOps { subject, .. } in &call.subjects {
@@ -151,38 +161,49 @@ impl<P> SubjectQueues<P> {
 
     /// Moves the subjects that can be sent now into calls. Returns the time of the next round,
     /// unless something happens before.
-    pub(super) fn dispatch(
-        &mut self,
-        round: &Round,
-        calls: &mut CallBuilder<P>,
-    ) -> Option<Instant> {
-        for _ in 0..self.dispatchable_count(round) {
+    pub(super) fn dispatch(&mut self, round: &Round) -> Option<Instant> {
+        if self.ready.is_empty() && self.blocked.is_empty() {
+            self.has_next_round = false;
+            self.shrink();
+            return None;
+        }
+        let now = Instant::now();
+        self.calls.most_subjects = round.most_subjects;
+        for _ in 0..self.dispatchable_count(round, now) {
             if let Some(queued) = self.ready.pop_front() {
-                self.dispatch_subject(&queued.subject, round.now, calls);
+                self.dispatch_subject(&queued.subject, now);
             }
         }
         self.drop_stale();
         let first_ready = self.ready.front();
-        let ready_at = first_ready.map(|queued| queued.since + round.max_waits.for_others);
+        let ready_at = first_ready.map(|queued| queued.since + round.for_others);
         let blocked_at = round
-            .max_waits
             .for_own
-            .and_then(|max_wait| self.dispatch_blocked(max_wait, round.now, calls));
+            .and_then(|max_wait| self.dispatch_blocked(max_wait, now));
         let next_round = [ready_at, blocked_at].into_iter().flatten().min();
         self.has_next_round = next_round.is_some();
         next_round
     }
 
+    /// Frees the memory of a crowd that is gone.
+    fn shrink(&mut self) {
+        if self.is_empty() {
+            self.queues.shrink_to(KEPT_SUBJECTS);
+            self.ready.shrink_to(KEPT_SUBJECTS);
+            self.blocked.shrink_to(KEPT_SUBJECTS);
+        }
+    }
+
     /// Number of ready subjects to send. Full calls are sent in any case. While the server is busy
     /// the rest waits for an answer, so that more subjects share a call.
-    fn dispatchable_count(&self, round: &Round) -> usize {
+    fn dispatchable_count(&self, round: &Round, now: Instant) -> usize {
         let Some(first) = self.ready.front() else {
             return 0;
         };
         let sends_all = round.has_finished
             || round.most_subjects == 1
             || self.in_flight < BUSY_SUBJECTS
-            || first.since + round.max_waits.for_others <= round.now;
+            || first.since + round.for_others <= now;
         let full = self.ready.len() / round.most_subjects * round.most_subjects;
         let count = if sends_all { self.ready.len() } else { full };
         count.min(MAX_SUBJECTS_PER_ROUND)
@@ -204,12 +225,7 @@ impl<P> SubjectQueues<P> {
 
     /// Sends the blocked subjects that have waited for `max_wait`. Returns the time at which the
     /// next one will have.
-    fn dispatch_blocked(
-        &mut self,
-        max_wait: Duration,
-        now: Instant,
-        calls: &mut CallBuilder<P>,
-    ) -> Option<Instant> {
+    fn dispatch_blocked(&mut self, max_wait: Duration, now: Instant) -> Option<Instant> {
         while let Some(first) = self.blocked.front() {
             let send_at = first.since + max_wait;
             if now < send_at {
@@ -220,25 +236,20 @@ impl<P> SubjectQueues<P> {
             if let Some(queued) = self.blocked.pop_front()
                 && has_room
             {
-                self.dispatch_subject(&queued.subject, now, calls);
+                self.dispatch_subject(&queued.subject, now);
             }
             self.drop_stale();
         }
         None
     }
 
-    fn dispatch_subject(
-        &mut self,
-        subject: &SubjectName,
-        now: Instant,
-        calls: &mut CallBuilder<P>,
-    ) {
+    fn dispatch_subject(&mut self, subject: &SubjectName, now: Instant) {
         let Some(queue) = self.queues.get_mut(subject) else {
             return;
         };
         queue.listed = Listed::Nowhere;
         for batch in mem::take(&mut queue.waiting) {
-            let parts = calls.add(subject, batch, now);
+            let parts = self.calls.add(subject, batch, now);
             queue.calls += parts;
             self.in_flight += parts;
         }

@@ -96,13 +96,12 @@ impl CallSender<()> for Arc<SlowServer> {
         self
     }
 
-    async fn send(
-        &self,
-        _: Instant,
-        _: &Arc<()>,
-        tier: Chosen,
-        subjects: &[SubjectOps],
-    ) -> Vec<SubjectAnswer> {
+    fn attach(&self, call: &mut BatchCall<()>) {
+        call.messages = Some(Vec::new());
+    }
+
+    async fn send(&self, call: &BatchCall<()>) -> Vec<SubjectAnswer> {
+        let (tier, subjects) = (call.tier, &call.subjects);
         let call = (tier, subjects.to_vec());
         self.calls.lock().expect("no panic").push(call);
         if let Some(gate) = &self.gate {
@@ -132,7 +131,7 @@ impl CallSender<()> for Arc<SlowServer> {
 }
 
 struct Bench {
-    batcher: Batcher<Arc<SlowServer>, ()>,
+    batcher: Arc<Batcher<Arc<SlowServer>, ()>>,
     plan: Arc<()>,
     subjects: SubjectNames,
 }
@@ -160,6 +159,13 @@ impl Bench {
             is_simple: cost < 100,
         };
         self.batcher.submit(subject, op, Instant::now() + DEADLINE)
+    }
+}
+
+impl Bench {
+    /// Whether nothing waits and no call is in flight.
+    fn is_idle(&self) -> bool {
+        self.batcher.lock().values().all(SubjectQueues::is_empty)
     }
 }
 
@@ -191,7 +197,7 @@ async fn operations_that_arrive_during_a_call_share_the_next_in_order_and_equal_
     let counted = [(1, 2), (2, 1), (1, 3)].map(|(cost, count)| (Op::Acquire(cost), count));
     assert_eq!(rows, [vec![(Op::Acquire(9), 1)], counted.to_vec()]);
     settle().await;
-    assert!(bench.batcher.0.lock().is_empty());
+    assert!(bench.is_idle());
 }
 
 /// Any number can wait.
@@ -334,7 +340,7 @@ fn a_runtime_that_nobody_drives_delays_no_other_runtime() {
         }
         settle().await;
     });
-    assert!(bench.batcher.0.lock().is_empty());
+    assert!(bench.is_idle());
 }
 
 /// Each thread drives its runtime only while it waits.
@@ -352,7 +358,7 @@ fn threads_that_each_drive_their_own_runtime_are_all_answered() {
             });
         }
     });
-    assert!(bench.batcher.0.lock().is_empty());
+    assert!(bench.is_idle());
 }
 
 #[tokio::test]
@@ -375,5 +381,27 @@ async fn a_runtime_that_has_ended_leaves_no_queue() {
     });
     assert!(answer.await.is_err(), "the sender is gone");
     assert_eq!(weak.strong_count(), 1);
-    assert!(bench.batcher.0.lock().is_empty());
+    assert!(bench.batcher.lock().is_empty());
+}
+
+/// The dispatcher waits for further ones, and keeps nothing alive meanwhile.
+#[tokio::test(start_paused = true)]
+async fn operations_are_done_after_the_limiter_is_dropped_and_then_the_dispatcher_ends() {
+    let server = SlowServer::gated();
+    let bench = Bench::new(&server);
+    let answers = [1, 2].map(|cost| bench.submit(Chosen::Tier(0), cost));
+    settle().await;
+    drop(bench);
+    server.gate.as_ref().expect("a gate").add_permits(3);
+    for (answer, cost) in answers.into_iter().zip(1..) {
+        assert_eq!(charged(answer).await, cost);
+    }
+    settle().await;
+    assert_eq!(Arc::strong_count(&server), 1);
+    let bench = Bench::new(&server);
+    assert_eq!(charged(bench.submit(Chosen::Tier(0), 3)).await, 3);
+    settle().await;
+    drop(bench);
+    settle().await;
+    assert_eq!(Arc::strong_count(&server), 1);
 }

@@ -9,7 +9,7 @@ use crate::{
     decision::{Decision, Op},
     limiter::tier_set::Chosen,
     shared::{
-        batching::{CallSender, Row, SubjectAnswer, SubjectOps},
+        batching::{BatchCall, CallSender, Row, SubjectAnswer, SubjectOps},
         deny_cache::{self, DenyCache, SentCall},
         hashed_key_names::KeyPlace,
         known::Known,
@@ -30,40 +30,15 @@ pub(super) struct StoreCalls<C> {
 }
 
 impl<C: Client> StoreCalls<C> {
-    /// The ledger's message for each subject of a call that leaves after `at`; an empty list in strict
-    /// mode.
-    fn messages(
-        &self,
-        current: &Arc<CurrentPlan>,
-        tier: Chosen,
-        (subjects, at): (&[SubjectOps], Instant),
-    ) -> Vec<AttachedMessage> {
-        let Some(ledger) = &self.ledger else {
-            return Vec::new();
-        };
-        let most = current.plan.most_units(tier);
-        let message = |ops: &SubjectOps| {
-            let place = || KeyPlace {
-                key: ops.subject[current.keyspace.len()..].into(),
-                plan: Arc::clone(current),
-            };
-            let takes = ops.most_taken(most);
-            let call = sent_call(ops, current, tier, at);
-            ledger.message((&call, takes), (place, most))
-        };
-        subjects.iter().map(message).collect()
-    }
-
     /// Applies the answer about one subject to denials and ledger. `attached` is the message that
     /// the call carried.
     fn apply(
         &self,
         (call, plan): (&SentCall, &Arc<ReplyPlan>),
         attached: &AttachedMessage,
-        rows: &[(Op, usize)],
-        answer: &mut SubjectAnswer,
+        (rows, answer): (&[(Op, usize)], &mut SubjectAnswer),
+        now: Instant,
     ) {
-        let now = Instant::now();
         let ledger = self.ledger.as_deref();
         let returns = rows.iter().any(|(op, _)| deny_cache::may_end_denials(op));
         let mut own = 0;
@@ -175,32 +150,48 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
         &self.client
     }
 
-    async fn send(
-        &self,
-        until: Instant,
-        current: &Arc<CurrentPlan>,
-        tier: Chosen,
-        subjects: &[SubjectOps],
-    ) -> Vec<SubjectAnswer> {
-        let Some(plan) = current.plan.of(tier) else {
+    fn attach(&self, call: &mut BatchCall<CurrentPlan>) {
+        let Some(ledger) = &self.ledger else {
+            call.messages = Some(Vec::new());
+            return;
+        };
+        let (current, tier) = (&call.plan, call.tier);
+        let most = current.plan.most_units(tier);
+        let message = |ops: &SubjectOps| {
+            let place = || KeyPlace {
+                key: ops.subject[current.keyspace.len()..].into(),
+                plan: Arc::clone(current),
+            };
+            let takes = ops.most_taken(most);
+            let call = sent_call(ops, current, tier, call.at);
+            ledger.message((&call, takes), (place, most))
+        };
+        call.messages = Some(call.subjects.iter().map(message).collect());
+    }
+
+    async fn send(&self, sent: &BatchCall<CurrentPlan>) -> Vec<SubjectAnswer> {
+        let (current, subjects) = (&sent.plan, &*sent.subjects);
+        let Some(plan) = current.plan.of(sent.tier) else {
             let error = StoreError::foreign("there is no such tier");
             return subjects.iter().map(|_| Err(error.clone())).collect();
         };
-        let at = Instant::now();
-        let messages = self.messages(current, tier, (subjects, at));
         let call = DecideCall {
             plan: &current.plan,
-            chosen: tier,
+            chosen: sent.tier,
             tier: &plan,
             subjects,
-            messages: &messages,
+            at: sent.at,
+            until: sent.last_deadline(),
+            messages: sent.messages.as_deref().unwrap_or_default(),
         };
-        let mut answers = self.client.decide(until, call).await;
+        let mut answers = self.client.decide(call).await;
         // Without cached denials there is no ledger either, and nothing to learn from answers.
         if self.denials.is_some() {
+            let now = Instant::now();
             for (place, (ops, answer)) in subjects.iter().zip(&mut answers).enumerate() {
-                let sent = sent_call(ops, current, tier, at);
-                self.apply((&sent, &plan.reply), call.message(place), &ops.rows, answer);
+                let sent = sent_call(ops, current, sent.tier, sent.at);
+                let own = (&*ops.rows, answer);
+                self.apply((&sent, &plan.reply), call.message(place), own, now);
             }
         }
         answers

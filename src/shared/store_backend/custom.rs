@@ -122,7 +122,7 @@ impl<S: Store> Client for CustomClient<S> {
         false
     }
 
-    async fn decide(&self, _: Instant, call: DecideCall<'_>) -> Vec<SubjectAnswer> {
+    async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectAnswer> {
         let mut answers = Vec::with_capacity(call.subjects.len());
         // A single one, see `most_subjects`.
         for (at, ops) in call.subjects.iter().enumerate() {

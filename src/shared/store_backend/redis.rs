@@ -10,6 +10,7 @@ use std::{
 
 use futures_util::future::join_all;
 use redis::Value;
+use smallvec::SmallVec;
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{Client, DecideCall, StoreBackend};
@@ -147,14 +148,15 @@ impl Client for RedisClient {
         plan.is_simple(chosen, op) && !self.complex_values.contains(subject, now.into_std())
     }
 
-    async fn decide(&self, until: Instant, call: DecideCall<'_>) -> Vec<SubjectAnswer> {
+    async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectAnswer> {
         let scripts = ScriptCalls {
             store: &self.store,
             plan: call.tier,
             now: self.clock.as_ref().map(|clock| clock.now().as_micros()),
+            until: call.until,
             complex_values: &self.complex_values,
         };
-        scripts.decide(until, &call).await
+        scripts.decide(&call).await
     }
 }
 
@@ -179,8 +181,12 @@ struct ScriptCalls<'a> {
     plan: &'a TierPlan,
     /// The time in microseconds, if it is not the server's.
     now: Option<u64>,
+    until: Instant,
     complex_values: &'a ComplexValues,
 }
+
+/// A list with one entry for each subject of a call.
+type OfSubjects<T> = SmallVec<[T; 1]>;
 
 #[derive(Clone, Copy)]
 struct SubjectCall<'a> {
@@ -193,17 +199,16 @@ struct SubjectCall<'a> {
 impl ScriptCalls<'_> {
     /// Returns the answer about each subject. Simple subjects go to the script for few operations,
     /// and if that cannot decide, to the general one.
-    async fn decide<'a>(&self, until: Instant, call: &DecideCall<'a>) -> Vec<SubjectAnswer> {
-        let sent_at = Instant::now();
+    async fn decide<'a>(&self, call: &DecideCall<'a>) -> Vec<SubjectAnswer> {
         let subject = |(at, ops): (usize, &'a SubjectOps)| SubjectCall {
             ops,
             call: call.of(at, ops),
             is_simple: ops.are_simple && matches!(call.message(at), AttachedMessage::None),
         };
-        let subjects: Vec<_> = call.subjects.iter().enumerate().map(subject).collect();
+        let subjects: OfSubjects<_> = call.subjects.iter().enumerate().map(subject).collect();
         let are_simple = subjects.iter().all(|subject| subject.is_simple);
         let script = self.plan.specialized_script().filter(|_| are_simple);
-        let replies = self.run(until, script, &subjects).await;
+        let replies = self.run(script, &subjects).await;
         let mut answers: Vec<Option<SubjectAnswer>> =
             replies.into_iter().map(Result::transpose).collect();
         let undecided = answers.iter().zip(&subjects);
@@ -211,8 +216,7 @@ impl ScriptCalls<'_> {
         let undecided: Vec<_> = undecided.map(|(_, subject)| *subject).collect();
         if !undecided.is_empty() {
             let missing = answers.iter_mut().filter(|answer| answer.is_none());
-            for (answer, reply) in missing.zip(self.run_general((sent_at, until), &undecided).await)
-            {
+            for (answer, reply) in missing.zip(self.run_general(call.at, &undecided).await) {
                 *answer = reply.transpose();
             }
         }
@@ -226,7 +230,7 @@ impl ScriptCalls<'_> {
     /// calls go to the general script at once.
     async fn run_general(
         &self,
-        (sent_at, until): (Instant, Instant),
+        sent_at: Instant,
         subjects: &[SubjectCall<'_>],
     ) -> Vec<SubjectReply> {
         let now = Instant::now().into_std();
@@ -238,22 +242,21 @@ impl ScriptCalls<'_> {
         if sent_at.elapsed() > deadline / 2 {
             return fail(subjects, &StoreError::timeout(deadline));
         }
-        self.run(until, None, subjects).await
+        self.run(None, subjects).await
     }
 
     async fn run(
         &self,
-        until: Instant,
         script: Option<SpecializedScript>,
         subjects: &[SubjectCall<'_>],
     ) -> Vec<SubjectReply> {
-        match self.call(until, script, subjects).await {
+        match self.call(script, subjects).await {
             Ok(replies) => replies,
             // Several servers are behind this address, and none has run the call.
             Err(error) if error.names_many_servers() && subjects.len() > 1 => {
                 self.store.stop_batching_subjects();
                 let each = subjects.chunks(1).map(async |one| {
-                    let replies = self.call(until, script, one).await;
+                    let replies = self.call(script, one).await;
                     replies?.pop().unwrap_or_else(|| Err(reply::strange()))
                 });
                 join_all(each).await
@@ -264,23 +267,22 @@ impl ScriptCalls<'_> {
 
     async fn call(
         &self,
-        until: Instant,
         script: Option<SpecializedScript>,
         subjects: &[SubjectCall<'_>],
     ) -> Result<Vec<SubjectReply>, StoreError> {
         let keys = subjects
             .iter()
             .map(|subject| subject.ops.subject.as_bytes());
-        let keys: Vec<_> = keys.collect();
-        let calls: Vec<_> = subjects.iter().map(|subject| subject.call).collect();
+        let keys: OfSubjects<_> = keys.collect();
+        let calls: OfSubjects<_> = subjects.iter().map(|subject| subject.call).collect();
         let arguments = self.plan.arguments(script, self.now, &calls);
         let script = script.map_or(&*DECIDE, script_of);
-        let call = self.store.call(Some(until), script, &keys, &arguments);
+        let call = self.store.call(Some(self.until), script, &keys, &arguments);
         let reply = call.await?;
         let expected = subjects
             .iter()
             .map(|subject| (subject.ops.ops(), subject.call.message().is_some()));
-        let expected: Vec<_> = expected.collect();
+        let expected: OfSubjects<_> = expected.collect();
         Ok(read_subjects(&reply, self.plan, &expected))
     }
 }

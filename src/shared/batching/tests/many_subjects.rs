@@ -51,7 +51,7 @@ async fn subjects_that_arrive_at_the_same_moment_share_calls() {
     // The first is sent before the others arrive; a call has room for four.
     assert_eq!(calls, [vec!["a"], vec!["b", "c", "d", "e"], vec!["f"]]);
     settle().await;
-    assert!(bench.batcher.0.lock().is_empty());
+    assert!(bench.is_idle());
 }
 
 #[tokio::test(start_paused = true)]
