@@ -33,7 +33,7 @@ pub struct RedisLimiterBuilder {
     terms: LimitTerms,
     on_failure: OnFailure,
     max_local_keys: usize,
-    remembers_denials: bool,
+    /// The longest time that a denial stays cached on this node; zero for none that are.
     longest_denial: Duration,
     mode: Mode,
     max_leases: usize,
@@ -62,7 +62,6 @@ impl RedisLimiterBuilder {
             terms,
             on_failure: OnFailure::local(),
             max_local_keys: DEFAULT_MAX_LOCAL_KEYS,
-            remembers_denials: true,
             longest_denial: Duration::MAX,
             mode: Mode::strict(),
             max_leases: DEFAULT_MAX_LEASES,
@@ -140,7 +139,11 @@ impl RedisLimiterBuilder {
     /// A refund or a reset by another node then takes effect here when the denial's wait is over.
     /// One by this limiter or its clones takes effect at once.
     pub const fn remember_denials(mut self, remember: bool) -> Self {
-        self.remembers_denials = remember;
+        self.longest_denial = if remember {
+            Duration::MAX
+        } else {
+            Duration::ZERO
+        };
         self
     }
 
@@ -227,18 +230,14 @@ impl RedisLimiterBuilder {
             limits.allow_debt();
         }
         if let Some(terms) = &mut accounts {
-            terms.remembers_denials = self.remembers_denials;
+            terms.remembers_denials = !self.longest_denial.is_zero();
         }
         let parts = Parts {
             name,
             accounts,
             limits,
             fallback,
-            longest_denial: if self.remembers_denials {
-                self.longest_denial
-            } else {
-                Duration::ZERO
-            },
+            longest_denial: self.longest_denial,
             seed: self.seed,
         };
         let client = S::Client::new(store, self.test_clock);
