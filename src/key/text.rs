@@ -141,6 +141,25 @@ impl Key {
         }
     }
 
+    /// Writes a text that no other key has, if there is a short one: `ip:203.0.113.7`,
+    /// `ip:2001:db8::/64`, `str:alice`. Part of it may be written even if there is none.
+    #[cfg(feature = "shared")]
+    pub(crate) fn write_readable(&self, text: &mut String) -> Option<()> {
+        let (tag, content) = self.as_bytes().split_first()?;
+        let (kind, name) = KeyKind::named(*tag)?;
+        text.push_str(name);
+        match (kind, content) {
+            (KeyKind::Str, _) => {
+                text.push(':');
+                text.push_str(str::from_utf8(content).ok()?);
+            }
+            (_, []) => {}
+            (KeyKind::Ip | KeyKind::U64, _) => write!(text, ":{}", self.reveal()).ok()?,
+            _ => return None,
+        }
+        Some(())
+    }
+
     /// The key that a text represents; `None` if it represents none.
     ///
     /// | text | key |
@@ -239,6 +258,33 @@ mod tests {
             "x:y",
         ] {
             assert_eq!(Key::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "shared")]
+    fn the_texts_that_no_other_key_has_are_those_in_stores() {
+        let v6 = IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]);
+        let v4 = IpAddr::from([203, 0, 113, 0]);
+        for (key, expected) in [
+            (Key::global(), Some("global")),
+            (Key::anonymous(), Some("anonymous")),
+            (Key::from(v4), Some("ip:203.0.113.0")),
+            (Key::network(v4, 24), Some("ip:203.0.113.0/24")),
+            (Key::from(v6), Some("ip:2001:db8::/64")),
+            (Key::network(v6, 128), Some("ip:2001:db8::1")),
+            (Key::from("al:ice"), Some("str:al:ice")),
+            (Key::from(""), Some("str:")),
+            (Key::from(7), Some("u64:7")),
+            (Key::bytes(b""), Some("bytes")),
+            (Key::bytes(b"7"), None),
+            (Key::tuple([]), Some("tuple")),
+            (Key::tuple([Key::from("a")]), None),
+            (Key::digest(b"k-123"), None),
+        ] {
+            let mut text = String::new();
+            let readable = key.write_readable(&mut text).map(|()| &*text);
+            assert_eq!(readable, expected, "{key:?}");
         }
     }
 }

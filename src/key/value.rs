@@ -187,40 +187,6 @@ impl Key {
         Some((whole, last))
     }
 
-    /// Writes a text that no other key has, if there is a short one: `ip:203.0.113.7`,
-    /// `ip:2001:db8::/64`, `str:alice`. Part of it may be written even if there is none.
-    #[cfg(feature = "shared")]
-    pub(crate) fn write_readable(&self, text: &mut String) -> Option<()> {
-        use std::fmt::Write as _;
-
-        let (tag, content) = self.as_bytes().split_first()?;
-        text.push_str(self.kind_name());
-        if content.is_empty() && *tag != KeyKind::Str as u8 {
-            return Some(());
-        }
-        text.push(':');
-        match content {
-            _ if *tag == KeyKind::Str as u8 => text.push_str(str::from_utf8(content).ok()?),
-            _ if *tag == KeyKind::U64 as u8 => {
-                let number = u64::from_be_bytes(content.try_into().ok()?);
-                write!(text, "{number}").ok()?;
-            }
-            [prefix, octets @ ..] if *tag == KeyKind::Ip as u8 => {
-                let address = match <[u8; 4]>::try_from(octets) {
-                    Ok(v4) => IpAddr::from(v4),
-                    Err(_) => IpAddr::from(<[u8; 16]>::try_from(octets).ok()?),
-                };
-                let host = if address.is_ipv4() { 32 } else { 128 };
-                match *prefix {
-                    all if all == host => write!(text, "{address}").ok()?,
-                    prefix => write!(text, "{address}/{prefix}").ok()?,
-                }
-            }
-            _ => return None,
-        }
-        Some(())
-    }
-
     fn kind_name(&self) -> &'static str {
         KeyKind::named(self.as_bytes()[0]).map_or("unknown", |(_, name)| name)
     }

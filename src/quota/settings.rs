@@ -218,6 +218,29 @@ impl Quota {
         self.algorithm = *algorithm;
         Ok(self)
     }
+
+    /// The quota in this zone and from this day on, if they are set.
+    pub(crate) fn in_civil_time(
+        self,
+        zone: Option<&str>,
+        starting_on: Option<u32>,
+    ) -> Result<Self, ConfigError> {
+        #[cfg(feature = "calendar")]
+        {
+            let quota = zone.map_or(Ok(self), |zone| self.try_in_zone(zone))?;
+            // A larger number is no day of a month either.
+            let day = starting_on.map(|day| u8::try_from(day).unwrap_or(u8::MAX));
+            Ok(day.map_or(quota, |day| quota.starting_on(day)))
+        }
+        #[cfg(not(feature = "calendar"))]
+        match (zone, starting_on) {
+            (None, None) => Ok(self),
+            _ => refuse(
+                Kind::Calendar,
+                "this build follows no calendar; a zone or a first day needs the feature `calendar`",
+            ),
+        }
+    }
 }
 
 pub(super) fn algorithm(name: &str) -> Option<&'static (&'static str, Algorithm)> {

@@ -3,7 +3,6 @@
 use std::{mem::discriminant, num::NonZeroU64, time::Duration};
 
 use super::{calendar::Calendar, time_of_day::DayLimits};
-use crate::error::ConfigError;
 
 /// A quota: `limit` units per `period`. A request costs one unit unless the layer sets another
 /// [cost](crate::RateLimitLayer::cost). The default algorithm is a token bucket that holds `limit`
@@ -437,29 +436,6 @@ impl Quota {
     pub(crate) fn varying_zone(&self) -> Option<&'static str> {
         self.varying?;
         self.calendar?.zone_set()
-    }
-
-    /// The quota in this zone and from this day on, if they are set.
-    pub(crate) fn in_civil_time(
-        self,
-        zone: Option<&str>,
-        starting_on: Option<u32>,
-    ) -> Result<Self, ConfigError> {
-        #[cfg(feature = "calendar")]
-        {
-            let quota = zone.map_or(Ok(self), |zone| self.try_in_zone(zone))?;
-            // A larger number is no day of a month either.
-            let day = starting_on.map(|day| u8::try_from(day).unwrap_or(u8::MAX));
-            Ok(day.map_or(quota, |day| quota.starting_on(day)))
-        }
-        #[cfg(not(feature = "calendar"))]
-        match (zone, starting_on) {
-            (None, None) => Ok(self),
-            _ => Err(ConfigError::new(
-                crate::error::ConfigErrorKind::Calendar,
-                "this build follows no calendar; a zone or a first day needs the feature `calendar`",
-            )),
-        }
     }
 
     pub(crate) const fn burst_set(&self) -> Option<u64> {
