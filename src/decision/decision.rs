@@ -6,7 +6,7 @@ use std::{ops::Range, time::Duration};
 
 use super::{
     Degradation, LimitReceipt, Marks, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Status,
-    rounding::{LONGEST, nanos_of, whole_micros, whole_seconds},
+    rounding::{LONGEST, UNKNOWN, nanos_of, seconds_of, time_of, whole_micros},
     ruling::{CountedBy, DenialCause, Ruling},
 };
 use crate::{
@@ -217,6 +217,18 @@ impl Decision {
         self.quotas.quota(self.binding_place())
     }
 
+    /// The policy and the numbers of each quota.
+    #[inline]
+    pub(crate) fn policies_and_statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> + Clone {
+        self.quotas.each_policy().zip(self.statuses())
+    }
+
+    /// Calls `each` with the index, the policy and the numbers of each quota.
+    #[inline(always)]
+    pub(crate) fn for_each_quota<'a>(&'a self, each: impl FnMut(usize, &'a Policy, &'a Status)) {
+        self.quotas.for_each(each);
+    }
+
     /// The quota at this index.
     pub(crate) fn quota(&self, place: usize) -> QuotaStatus<'_> {
         self.quotas.quota(place)
@@ -226,11 +238,6 @@ impl Decision {
     #[inline]
     pub(crate) fn binding_place(&self) -> usize {
         self.quotas.binding_place()
-    }
-
-    /// The index of the binding quota, by the units left of the quota at an index, which the caller knows.
-    pub(crate) fn binding_place_by(&self, remaining: impl Fn(usize) -> Option<u64>) -> usize {
-        self.quotas.binding_place_by(remaining)
     }
 
     /// The index of the limit that has the quota at this index, among those that decided together.
@@ -250,30 +257,29 @@ impl Decision {
         self.quotas.alone_of(policies)
     }
 
-    /// Whether the decision is about these policies: false after a quota has changed, and for another
-    /// tier's quotas.
-    #[inline]
-    pub(crate) fn is_about(&self, policies: &[Policy]) -> bool {
-        self.quotas.are_of(policies)
-    }
-
     /// The wait after which a denied request passes if no other request comes: zero if it was
     /// allowed, `None` if it can never fit or the wait is unknown.
     ///
     /// After exactly this wait the same request passes, a microsecond earlier it does not.
     pub fn retry_after(&self) -> Option<Duration> {
-        if self.is_denied() {
-            self.binding().retry_after()
-        } else {
-            Some(Duration::ZERO)
+        if !self.is_denied() {
+            return Some(Duration::ZERO);
         }
+        time_of(self.binding_wait())
     }
 
     /// [`retry_after`](Self::retry_after) of a denial in whole seconds, rounded up, at least 1: the
     /// value of a `Retry-After` field.
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        let wait = self.retry_after().filter(|_| self.is_denied())?;
-        Some(whole_seconds(wait))
+        let denied = self.is_denied();
+        denied.then(|| seconds_of(self.binding_wait())).flatten()
+    }
+
+    /// The wait of the binding quota in nanoseconds; may be [`UNKNOWN`].
+    #[inline]
+    fn binding_wait(&self) -> u64 {
+        let binding = self.statuses().get(self.binding_place());
+        binding.map_or(UNKNOWN, |status| status.wait)
     }
 
     /// Units left of the binding quota; `None` if the limiter does not report them.

@@ -150,12 +150,8 @@ impl QuotaStatuses {
     #[cfg(feature = "redis")]
     pub(super) fn policies(&self) -> Arc<[Policy]> {
         match &self.0 {
-            Parts::None => Arc::default(),
-            Parts::One(policy, _) => Arc::new([policy.clone()]),
             Parts::Several(Source::Quotas(policies), _) => Arc::clone(policies),
-            Parts::Several(Source::Limits(parts), _) => (parts.iter())
-                .flat_map(|part| part.policies.iter().cloned())
-                .collect(),
+            _ => self.each_policy().cloned().collect(),
         }
     }
 
@@ -229,27 +225,54 @@ impl QuotaStatuses {
         (0..self.as_slice().len()).map(|place| self.quota(place))
     }
 
-    /// The index of the binding quota. `remaining` returns the units left of the quota at an index.
-    pub(super) fn binding_place_by(&self, remaining: impl Fn(usize) -> Option<u64>) -> usize {
-        let left = |quota: &QuotaStatus<'_>, place| remaining(place).unwrap_or(quota.limit());
-        let mut binding = 0;
-        for place in 1..self.as_slice().len() {
-            let (own, other) = (self.quota(place), self.quota(binding));
-            if own.binds_more_than(&other, || [left(&own, place), left(&other, binding)]) {
-                binding = place;
-            }
-        }
-        binding
+    /// Each policy, in the order of the statuses.
+    #[inline]
+    pub(super) fn each_policy(&self) -> impl Iterator<Item = &Policy> + Clone {
+        let of_one: &[Policy] = match &self.0 {
+            Parts::One(policy, _) => slice::from_ref(policy),
+            Parts::Several(Source::Quotas(policies), _) => policies,
+            Parts::None | Parts::Several(Source::Limits(_), _) => &[],
+        };
+        let of_limits = self.parts().iter().flat_map(|part| &*part.policies);
+        of_one.iter().chain(of_limits)
     }
 
-    #[inline]
-    pub(super) fn binding_place(&self) -> usize {
+    /// Calls `each` with the index, the policy and the numbers of each quota.
+    // Loops within each other: an iterator over the limits compares more at each quota.
+    #[inline(always)]
+    pub(super) fn for_each<'a>(&'a self, mut each: impl FnMut(usize, &'a Policy, &'a Status)) {
         match &self.0 {
-            Parts::None | Parts::One(..) => 0,
-            Parts::Several(_, statuses) => {
-                self.binding_place_by(|place| statuses[place].remaining())
+            Parts::None => {}
+            Parts::One(policy, status) => each(0, policy, status),
+            Parts::Several(Source::Quotas(policies), statuses) => {
+                for (place, (policy, status)) in policies.iter().zip(statuses).enumerate() {
+                    each(place, policy, status);
+                }
+            }
+            Parts::Several(Source::Limits(parts), statuses) => {
+                for part in parts {
+                    let own = part.policies.iter().zip(&statuses[part.places()]);
+                    for (place, (policy, status)) in (part.first..).zip(own) {
+                        each(place, policy, status);
+                    }
+                }
             }
         }
+    }
+
+    /// The index of the binding quota.
+    #[inline]
+    pub(super) fn binding_place(&self) -> usize {
+        if !matches!(self.0, Parts::Several(..)) {
+            return 0;
+        }
+        let mut binding: Option<(usize, &Policy, &Status)> = None;
+        self.for_each(|place, policy, status| {
+            if binding.is_none_or(|(_, of, other)| status.binds_more_than(policy, (of, other))) {
+                binding = Some((place, policy, status));
+            }
+        });
+        binding.map_or(0, |(place, ..)| place)
     }
 
     /// The status of a single quota, if `policies` is its policy alone.
@@ -258,19 +281,6 @@ impl QuotaStatuses {
         match (&self.0, policies) {
             (Parts::One(policy, status), [one]) if policy == one => Some(status),
             _ => None,
-        }
-    }
-
-    #[inline]
-    pub(super) fn are_of(&self, policies: &[Policy]) -> bool {
-        match &self.0 {
-            Parts::None => policies.is_empty(),
-            Parts::One(policy, _) => slice::from_ref(policy) == policies,
-            Parts::Several(Source::Quotas(own), _) => **own == *policies,
-            Parts::Several(Source::Limits(parts), _) => {
-                let own = parts.iter().flat_map(|part| &*part.policies);
-                own.eq(policies)
-            }
         }
     }
 }

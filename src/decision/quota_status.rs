@@ -78,7 +78,7 @@ impl<'a> QuotaStatus<'a> {
         self.policy.name()
     }
 
-    #[inline]
+    #[cfg(feature = "shared")]
     pub(crate) const fn numbers(&self) -> &Status {
         &self.status
     }
@@ -155,22 +155,6 @@ impl<'a> QuotaStatus<'a> {
 }
 
 impl QuotaStatus<'_> {
-    /// Whether this quota binds more than another one; `left` returns the units left of both.
-    pub(super) fn binds_more_than(&self, other: &Self, left: impl FnOnce() -> [u64; 2]) -> bool {
-        if self.is_denied() != other.is_denied() {
-            return self.is_denied();
-        }
-        if self.is_denied() {
-            // No wait, because the cost never fits, is longer than any wait.
-            return match (self.retry_after(), other.retry_after()) {
-                (own, Some(other)) => own.is_none_or(|own| own > other),
-                (_, None) => false,
-            };
-        }
-        let [own, others] = left().map(u128::from);
-        own * u128::from(other.limit()) < others * u128::from(self.limit())
-    }
-
     /// The numbers of the request's own quota, if this is its status.
     pub(super) fn fitted(&self) -> Fitted {
         Fitted {

@@ -237,11 +237,32 @@ impl Status {
         seconds_of(self.in_effect())
     }
 
-    pub(super) const fn limit(&self, policy: &Policy) -> u64 {
+    #[inline]
+    pub(crate) const fn limit(&self, policy: &Policy) -> u64 {
         match self.varied {
             0 => policy.limit,
             varied => varied as u64,
         }
+    }
+
+    /// Whether the quota of this policy binds more than another one.
+    #[inline]
+    pub(super) fn binds_more_than(&self, policy: &Policy, other: (&Policy, &Self)) -> bool {
+        let (other_policy, other) = other;
+        let is_denied = self.is(Marks::DENIED);
+        if is_denied != other.is(Marks::DENIED) {
+            return is_denied;
+        }
+        if is_denied {
+            // No wait, because the cost never fits, is longer than any wait.
+            return match (self.retry_after(), other.retry_after()) {
+                (own, Some(other)) => own.is_none_or(|own| own > other),
+                (_, None) => false,
+            };
+        }
+        let (limit, others) = (self.limit(policy), other.limit(other_policy));
+        let left = |status: &Self, limit| u128::from(status.remaining().unwrap_or(limit));
+        left(self, limit) * u128::from(others) < left(other, others) * u128::from(limit)
     }
 
     /// The most units that requests of the class may use.

@@ -58,12 +58,7 @@ mod texts;
 use http::{HeaderMap, header::CONTENT_TYPE};
 
 pub use self::config::{IetfDraft, ResetFormat};
-pub(crate) use self::{
-    config::Headers,
-    quota_numbers::QuotaNumbers,
-    renderer::{DenialFields, Renderer},
-    texts::PolicyTexts,
-};
+pub(crate) use self::{config::Headers, quota_numbers::QuotaNumbers, renderer::Renderer};
 
 const GRPC: &str = "application/grpc";
 

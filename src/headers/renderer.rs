@@ -3,23 +3,17 @@
 //! In: the choice of fields ([`Headers`]) and the limiter's policies, when the layer is built; then a decision, or the
 //! numbers of one, the status of its response, and the response's fields. Out: the fields that the module page lists.
 //!
-//! A decision takes one of three ways, the shortest that it fits:
-//!
-//! 1. About the limiter's one quota: [`Renderer::numbers`] are three integers, which the response's future carries in
-//!    place of the decision.
-//! 2. About the limiter's few quotas, each with all numbers: their integers (`FewQuotas`).
-//! 3. Any other, about other policies or with unknown numbers: [`Renderer::write_any`].
-//!
-//! By the integers of the first two a thread finds the texts that it wrote before (`rendered_text_cache.rs`), or writes
-//! them into one buffer (`texts.rs`). The texts are `FieldValues`, which are put into a copy of a template, a map that has
-//! all names already, or appended to the fields that the response has (`response_fields.rs`).
+//! All texts are written into one buffer (`texts.rs`), whatever limits the decision is about. The texts of the layer's own
+//! policies are kept. The numbers of a layer's one quota are three integers: the future of the response
+//! carries them in place of the decision, and by them a thread finds the texts that it wrote before
+//! (`rendered_text_cache.rs`). The texts are put into a copy of a template, a map that has all names already, or appended
+//! to the fields that the response has (`response_fields.rs`).
 //!
 //! For `100 per minute` with 42 left the numbers are `remaining` 42, `seconds` 26, `reset` 26. The texts are
 //! `"default";r=42;t=26`, `42` and `26`, the template has `RateLimit-Policy: "default";q=100;w=60` and
 //! `X-RateLimit-Limit: 100`, and the copy gets the three texts in their places.
 
 use std::{
-    iter,
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::Duration,
 };
@@ -27,46 +21,30 @@ use std::{
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::{
-    Headers, QuotaNumbers, ResetFormat,
-    quota_numbers::{self, FewQuotas, KnownNumbers, MOST_QUOTAS, PolicyNumbers},
-    rendered_text_cache::{self, CacheKey, KeyOfOne, KeyOfSeveral},
-    response_fields::{FieldValues, POLICY, Templates, XRateLimit, put_wait},
-    texts::{ConstantParts, FieldTexts, PolicyTexts, number_value},
+    Headers, QuotaNumbers,
+    quota_numbers::{ReportedQuota, SeveralNumbers},
+    rendered_text_cache::{self, Key},
+    response_fields::{POLICY, Templates, put_wait},
+    texts::{ConstantTexts, FieldTexts, named_in, number_value},
 };
 use crate::{
-    decision::{Decision, Policy, Status},
+    decision::{Decision, Policy},
     log::{self, Code},
 };
 
 #[derive(Debug)]
 pub(crate) struct Renderer {
     headers: Headers,
-    parts: ConstantParts,
-    /// The texts of other policies that decisions may have.
-    others: PolicyTexts,
-    /// Templates for each quota as the binding one, of a limiter of few quotas that decides about many
-    /// requests; otherwise empty.
-    templates: Box<[Templates]>,
+    /// The layer's own, as decisions have them whose fields have the same texts each time.
+    policies: Box<[Policy]>,
+    /// The texts of the own policies; `None` without any.
+    known: Option<ConstantTexts>,
+    /// `None` for a renderer of one decision.
+    templates: Option<Templates>,
     /// Unique among renderers, or 0 for a renderer of one decision.
     id: u64,
     /// How many responses with the policy of another layer were checked for one of the same name.
     checked: AtomicU32,
-}
-
-/// The fields of a denial, without those of its content.
-pub(crate) struct DenialFields<'a> {
-    renderer: &'a Renderer,
-    templates: &'a Templates,
-    numbers: QuotaNumbers,
-}
-
-impl DenialFields<'_> {
-    /// All fields of a denial whose content has this type and length.
-    pub(crate) fn with_content(self, content_type: &HeaderValue, length: usize) -> HeaderMap {
-        self.renderer.with_values(&self.numbers, true, |values| {
-            self.templates.denial(values, content_type, length)
-        })
-    }
 }
 
 /// The number of responses that are checked for policies of one name: nested layers keep theirs.
@@ -79,47 +57,28 @@ impl Renderer {
     pub(crate) fn new(headers: &Headers, policies: &[Policy]) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
+        let policies: Box<[_]> = policies.iter().map(Policy::constant).collect();
         let mut renderer = Self {
-            headers: headers.clone(),
-            parts: ConstantParts::new(
-                headers.ietf,
-                policies.iter().cloned(),
-                &PolicyTexts::default(),
-            ),
-            others: PolicyTexts::default(),
-            templates: Box::default(),
+            known: (!policies.is_empty()).then(|| ConstantTexts::new(headers, &policies)),
+            policies,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             checked: AtomicU32::new(0),
+            ..Self::once(headers)
         };
-        if policies.len() <= MOST_QUOTAS {
-            let numbers = QuotaNumbers::default();
-            let texts = renderer.texts_of_quotas(&FewQuotas::default());
-            let templates = (0..policies.len()).map(|binding| {
-                let limit = renderer.limit(binding);
-                Templates::new(|denied, map| {
-                    let values = renderer.values(&texts, &numbers, limit, None, denied);
-                    values.append(&renderer.headers, map);
-                })
-            });
-            let templates: Option<Box<[_]>> = templates.collect();
-            renderer.templates = templates.unwrap_or_default();
+        if renderer.known.is_some() {
+            let texts = renderer.texts_of_own(renderer.key(&QuotaNumbers::default()));
+            renderer.templates = Templates::new(headers, &texts);
         }
         renderer
     }
 
-    /// This renderer, which knows the texts of some other policies.
-    pub(crate) fn with_others(mut self, others: PolicyTexts) -> Self {
-        self.others = others;
-        self
-    }
-
-    /// A renderer of this decision alone, which checks no policies for one name.
-    pub(crate) fn once(headers: &Headers, decision: &Decision) -> Self {
+    /// A renderer of one decision, which checks no policies for one name.
+    pub(crate) fn once(headers: &Headers) -> Self {
         Self {
             headers: headers.clone(),
-            parts: parts_of(headers, decision, &PolicyTexts::default()),
-            others: PolicyTexts::default(),
-            templates: Box::default(),
+            policies: Box::default(),
+            known: None,
+            templates: None,
             id: 0,
             checked: AtomicU32::new(CHECKS),
         }
@@ -130,74 +89,32 @@ impl Renderer {
     }
 
     pub(crate) fn apply(&self, decision: &Decision, status: StatusCode, headers: &mut HeaderMap) {
-        if status.is_redirection() {
+        let wait = decision.retry_after_seconds();
+        if status.is_redirection() || !(wait.is_some() || self.renders_limits()) {
             return;
         }
-        let wait = decision.retry_after_seconds();
-        let agrees = |seconds| wait.is_none_or(|wait| wait == seconds);
-        let denied = decision.is_denied();
-        if let Some(numbers) = self.numbers(decision)
-            && agrees(numbers.seconds)
-        {
-            self.with_values(&numbers, wait.is_some(), |values| {
-                self.write_known(values, 0, denied, headers);
-            });
-        } else if !decision.is_about(&self.parts.policies) {
-            let parts = parts_of(&self.headers, decision, &self.others);
-            self.write_any(decision, &parts, headers);
-        } else if let Some((key, numbers)) = self.several_numbers(decision)
-            && agrees(numbers.seconds)
-        {
-            let write = || self.texts_of_quotas(&key.quotas);
-            let limit = self.limit(key.quotas.binding);
-            self.with_texts(key, write, &numbers, limit, wait.is_some(), |values| {
-                self.write_known(values, key.quotas.binding, denied, headers);
-            });
-        } else {
-            self.write_any(decision, &self.parts, headers);
+        let (waits, fits) = (wait.is_some(), !decision.is_denied());
+        if let Some(numbers) = self.numbers(decision) {
+            return self.write_own(self.key(&numbers), waits, fits, headers);
         }
+        let format = self.headers.x_ratelimit;
+        if let Some((several, numbers)) = SeveralNumbers::of(decision, &self.policies, format) {
+            let key = self.key(&numbers);
+            let several = Some(&several);
+            return self.write_own(Key { several, ..key }, waits, fits, headers);
+        }
+        let texts = self.texts_of(decision, wait);
+        let fits = fits && texts.are_whole(&self.headers);
+        self.write(&texts, false, (waits, fits), Some(decision), headers);
     }
 
     /// The numbers that all fields of `decision` follow from; `None` if it is not about the limiter's
     /// one quota, or does not report all numbers.
     #[inline]
     pub(crate) fn numbers(&self, decision: &Decision) -> Option<QuotaNumbers> {
-        self.templates.first()?;
-        let status = decision.status_alone_of(&self.parts.policies)?;
-        let known = KnownNumbers::of_status(status, self.parts.policies[0].unit());
-        let (remaining, seconds) = (known.remaining?, known.seconds?);
-        Some(QuotaNumbers {
-            remaining,
-            seconds,
-            reset: self.reset(decision, status, seconds),
-        })
-    }
-
-    /// The numbers that all fields of `decision` about the limiter's quotas follow from: those of each
-    /// quota, and those of the binding one. `None` if quotas are many, or do not report all numbers.
-    fn several_numbers(&self, decision: &Decision) -> Option<(KeyOfSeveral, QuotaNumbers)> {
-        self.templates.first()?;
-        let quotas = FewQuotas::of(decision)?;
-        let status = decision.statuses().get(quotas.binding)?;
-        let PolicyNumbers { remaining, seconds } = quotas.of_binding();
-        let key = KeyOfSeveral {
-            renderer: self.id,
-            quotas,
-        };
-        let numbers = QuotaNumbers {
-            remaining,
-            seconds,
-            reset: self.reset(decision, status, seconds),
-        };
-        Some((key, numbers))
-    }
-
-    /// The number of `X-RateLimit-Reset` for an effective window of `seconds`.
-    #[inline]
-    fn reset(&self, decision: &Decision, status: &Status, seconds: u64) -> u64 {
-        let format = self.headers.x_ratelimit;
-        let format = format.unwrap_or(ResetFormat::DeltaSeconds);
-        quota_numbers::reset(format, decision, status, seconds)
+        let status = decision.status_alone_of(&self.policies)?;
+        let quota = (&self.policies[0], status);
+        ReportedQuota::of(quota, decision, self.headers.x_ratelimit).numbers()
     }
 
     /// Adds the fields of an allowed request with these numbers to a response with this status.
@@ -210,18 +127,31 @@ impl Renderer {
         if status.is_redirection() {
             return;
         }
-        self.with_values(numbers, false, |values| self.write(values, 0, headers));
+        self.write_own(self.key(numbers), false, true, headers);
     }
 
-    /// The fields of a denial by the limiter's one quota that reports a wait.
-    #[inline]
-    pub(crate) fn denial(&self, decision: &Decision) -> Option<DenialFields<'_>> {
-        decision.retry_after_seconds()?;
-        Some(DenialFields {
-            templates: self.templates.first()?,
-            numbers: self.numbers(decision)?,
-            renderer: self,
-        })
+    /// All fields of a denial that reports a wait, and whose content has this type and length; `None` if they do not
+    /// follow from its numbers.
+    pub(crate) fn denial(
+        &self,
+        decision: &Decision,
+        content_type: &HeaderValue,
+        length: usize,
+    ) -> Option<HeaderMap> {
+        let (templates, wait) = (self.templates.as_ref()?, decision.retry_after_seconds()?);
+        if let Some(numbers) = self.numbers(decision) {
+            let key = self.key(&numbers);
+            let write = || self.texts_of_own(key);
+            let filled = rendered_text_cache::with_texts(key, write, |texts| {
+                templates.denial(texts, true, content_type, length)
+            });
+            if filled.is_some() {
+                return filled;
+            }
+        }
+        let texts = self.texts_of(decision, Some(wait));
+        let fits = texts.are_whole(&self.headers);
+        fits.then(|| templates.denial(&texts, false, content_type, length))
     }
 
     /// Adds the wait to the response to a request that the limiter failed to decide: one second, since
@@ -240,179 +170,103 @@ impl Renderer {
         self.headers.draw_jitter()
     }
 
-    /// Calls `then` with the values of the fields of the limiter's one quota.
     #[inline]
-    fn with_values<R>(
-        &self,
-        numbers: &QuotaNumbers,
-        waits: bool,
-        then: impl FnMut(&FieldValues<'_>) -> R,
-    ) -> R {
-        let &QuotaNumbers {
-            remaining, seconds, ..
-        } = numbers;
-        let key = KeyOfOne {
+    const fn key<'a>(&self, numbers: &QuotaNumbers) -> Key<'a> {
+        Key {
             renderer: self.id,
-            quota: PolicyNumbers { remaining, seconds },
-        };
-        let write = || self.texts_of_quota(remaining, seconds);
-        self.with_texts(key, write, numbers, self.limit(0), waits, then)
-    }
-
-    /// Calls `then` with the values of fields by the texts of `key`. `numbers` and `limit` are those of the
-    /// binding quota.
-    #[inline]
-    fn with_texts<R>(
-        &self,
-        key: impl CacheKey,
-        write: impl FnOnce() -> FieldTexts,
-        numbers: &QuotaNumbers,
-        limit: Option<&HeaderValue>,
-        waits: bool,
-        mut then: impl FnMut(&FieldValues<'_>) -> R,
-    ) -> R {
-        let reset = numbers.reset;
-        let epoch_reset = (reset != numbers.seconds).then(|| number_value(reset));
-        rendered_text_cache::with_texts(key, write, |texts| {
-            then(&self.values(texts, numbers, limit, epoch_reset.as_ref(), waits))
-        })
-    }
-
-    #[inline]
-    fn values<'a>(
-        &'a self,
-        texts: &'a FieldTexts,
-        numbers: &QuotaNumbers,
-        limit: Option<&'a HeaderValue>,
-        epoch_reset: Option<&'a HeaderValue>,
-        waits: bool,
-    ) -> FieldValues<'a> {
-        FieldValues {
-            policies: self.parts.policy_list.as_ref(),
-            list: texts.list.as_ref(),
-            set: limit.map(|limit| XRateLimit {
-                limit,
-                remaining: Some((numbers.remaining, &texts.remaining)),
-                reset: Some(epoch_reset.unwrap_or(&texts.seconds)),
-            }),
-            wait: waits.then_some((numbers.seconds, &texts.seconds)),
+            numbers: *numbers,
+            several: None,
         }
     }
 
-    /// The text of `X-RateLimit-Limit` if the quota at `binding` binds; `None` if responses do not have it.
-    #[inline]
-    fn limit(&self, binding: usize) -> Option<&HeaderValue> {
-        let limit = |_| &self.parts.texts[binding].limit;
-        self.headers.x_ratelimit.map(limit)
-    }
-
-    #[inline(never)]
-    fn texts_of_quota(&self, remaining: u64, seconds: u64) -> FieldTexts {
-        let numbers = KnownNumbers {
-            remaining: Some(remaining),
-            seconds: Some(seconds),
-        };
-        let quota = iter::once(numbers).zip(&self.parts.texts);
-        FieldTexts::write(self.headers.ietf, quota, (remaining, seconds), None)
-    }
-
-    #[inline(never)]
-    fn texts_of_quotas(&self, quotas: &FewQuotas) -> FieldTexts {
-        let PolicyNumbers { remaining, seconds } = quotas.of_binding();
-        let quotas = quotas.numbers.iter().map(KnownNumbers::from);
-        let quotas = quotas.zip(&self.parts.texts);
-        FieldTexts::write(self.headers.ietf, quotas, (remaining, seconds), None)
-    }
-
-    /// Adds the fields of any decision; `parts` are those of its policies.
-    fn write_any(&self, decision: &Decision, parts: &ConstantParts, headers: &mut HeaderMap) {
-        let wait = decision.retry_after_seconds();
-        if !self.renders_limits() && wait.is_none() {
-            return;
-        }
-        let set = self.headers.x_ratelimit.map(|format| {
-            let place = decision.binding_place();
-            let binding = decision.quota(place);
-            let known = KnownNumbers::of(&binding);
-            let reset = (known.seconds)
-                .map(|seconds| quota_numbers::reset(format, decision, binding.numbers(), seconds));
-            (&parts.texts[place].limit, known.remaining, reset)
-        });
-        let (remaining, reset) =
-            set.map_or((None, None), |(_, remaining, reset)| (remaining, reset));
-        let quotas = decision.quotas().map(|quota| KnownNumbers::of(&quota));
-        let texts = FieldTexts::write(
-            self.headers.ietf,
-            quotas.zip(&parts.texts),
-            // An unknown number is written as 0, which takes no memory, and is not added.
-            (remaining.unwrap_or_default(), reset.unwrap_or_default()),
-            wait,
+    /// Adds the fields of the own quotas to a response, by the template if it `fits`.
+    #[inline(always)]
+    fn write_own(&self, key: Key<'_>, waits: bool, fits: bool, headers: &mut HeaderMap) {
+        let one = key.several.is_none();
+        let cached = rendered_text_cache::with_texts(
+            key,
+            || self.texts_of_own(key),
+            |texts| self.write(texts, one, (waits, fits), None, headers),
         );
-        let values = FieldValues {
-            policies: parts.policy_list.as_ref(),
-            list: texts.list.as_ref(),
-            set: set.map(|(limit, ..)| XRateLimit {
-                limit,
-                remaining: remaining.map(|units| (units, &texts.remaining)),
-                reset: reset.map(|_| &texts.seconds),
-            }),
-            wait: wait.zip(texts.wait.as_ref()),
-        };
-        self.append(&values, parts, headers);
+        if cached.is_none() {
+            self.write(&self.texts_of_own(key), one, (waits, fits), None, headers);
+        }
     }
 
-    /// Adds the fields of a decision by the limiter's quotas.
-    fn write_known(
+    /// The texts of the own quotas.
+    #[inline(never)]
+    fn texts_of_own(&self, key: Key<'_>) -> FieldTexts {
+        let QuotaNumbers {
+            remaining,
+            seconds,
+            reset,
+        } = key.numbers;
+        let (of_each, binding) = match key.several {
+            Some(several) => (&several.of_each[..], several.binding),
+            None => (&[(remaining, seconds)][..], 0),
+        };
+        let own = self.policies.iter().zip(of_each);
+        let quotas = own.map(|(policy, (remaining, seconds))| ReportedQuota {
+            policy,
+            limit: policy.limit(),
+            remaining: Some(*remaining),
+            seconds: Some(*seconds),
+            reset: Some(reset),
+        });
+        let (binding, wait) = ((binding, quotas.clone().nth(binding)), Some(seconds));
+        FieldTexts::write(&self.headers, self.known.as_ref(), quotas, binding, wait)
+    }
+
+    /// The texts of any decision.
+    #[inline(never)]
+    fn texts_of(&self, decision: &Decision, wait: Option<u64>) -> FieldTexts {
+        let format = self.headers.x_ratelimit;
+        let quotas = decision.policies_and_statuses();
+        let quotas = quotas.map(|quota| ReportedQuota::of(quota, decision, format));
+        let place = decision.binding_place();
+        let binding = (place, quotas.clone().nth(place));
+        FieldTexts::write(&self.headers, None, quotas, binding, wait)
+    }
+
+    /// Adds the fields to a response, by the template if it `fits`. `decision` may be about other policies than the own
+    /// ones.
+    #[inline(never)]
+    fn write(
         &self,
-        values: &FieldValues<'_>,
-        binding: usize,
-        denied: bool,
+        texts: &FieldTexts,
+        one: bool,
+        (waits, fits): (bool, bool),
+        decision: Option<&Decision>,
         headers: &mut HeaderMap,
     ) {
-        if denied {
-            self.append(values, &self.parts, headers);
-        } else {
-            self.write(values, binding, headers);
+        let templates = self.templates.as_ref().filter(|_| fits);
+        if let Some(template) = templates.and_then(|templates| templates.fitting(headers)) {
+            return template.put(texts, one, headers);
         }
-    }
-
-    /// Adds the fields of the limiter's quotas to the response to an allowed request: by a template if
-    /// one fits. `binding` is the index of the binding quota.
-    #[inline]
-    fn write(&self, values: &FieldValues<'_>, binding: usize, headers: &mut HeaderMap) {
-        let templates = self.templates.get(binding);
-        if !templates.is_some_and(|templates| templates.put(values, headers)) {
-            self.append(values, &self.parts, headers);
-        }
-    }
-
-    /// Adds the fields of any quotas to a response; `parts` are those of their policies.
-    fn append(&self, values: &FieldValues<'_>, parts: &ConstantParts, headers: &mut HeaderMap) {
-        let fields = values.len(&self.headers);
-        if fields == 0 {
-            return;
-        }
-        // One more for the length that a router adds last, so that the map grows once.
-        headers.reserve(fields + 1);
-        if values.append(&self.headers, headers) {
-            self.report_same_name(parts, headers);
+        if texts.append(&self.headers, waits, headers) {
+            self.report_same_name(decision, headers);
         }
     }
 
     /// Logs that another layer's policy has the name of one of these, if one of the first responses
     /// shows it.
     #[cold]
-    fn report_same_name(&self, parts: &ConstantParts, headers: &HeaderMap) {
+    fn report_same_name(&self, decision: Option<&Decision>, headers: &HeaderMap) {
         if self.checked.load(Ordering::Relaxed) >= CHECKS
             || self.checked.fetch_add(1, Ordering::Relaxed) >= CHECKS
         {
             return;
         }
+        let quotas = decision.into_iter().flat_map(Decision::quotas);
+        let own = self.policies.iter().filter(|_| decision.is_none());
+        let names = quotas
+            .map(|quota| quota.name())
+            .chain(own.map(Policy::name));
         let lines = headers.get_all(POLICY);
         // The last one is ours.
         let before = lines.iter().count().saturating_sub(1);
-        let mut names = (lines.iter().take(before)).flat_map(|line| parts.named_in(line));
-        if let Some(name) = names.next()
+        let mut shared = (lines.iter().take(before)).flat_map(|line| named_in(names.clone(), line));
+        if let Some(name) = shared.next()
             && self.checked.swap(REPORTED, Ordering::Relaxed) < REPORTED
         {
             let fault = format!(
@@ -422,13 +276,6 @@ impl Renderer {
             log::report(Code::SamePolicyName, &fault);
         }
     }
-}
-
-/// The constant parts of a decision about other policies than the limiter's.
-#[cold]
-fn parts_of(headers: &Headers, decision: &Decision, known: &PolicyTexts) -> ConstantParts {
-    let policies = decision.quotas().map(|quota| quota.policy());
-    ConstantParts::new(headers.ietf, policies, known)
 }
 
 impl Headers {
@@ -459,9 +306,9 @@ impl Headers {
         if decision.is_denied() && !jitter.is_zero() {
             let mut later = decision.clone();
             later.lengthen(jitter);
-            Renderer::once(self, &later).apply(&later, StatusCode::OK, headers);
+            Renderer::once(self).apply(&later, StatusCode::OK, headers);
         } else {
-            Renderer::once(self, decision).apply(decision, StatusCode::OK, headers);
+            Renderer::once(self).apply(decision, StatusCode::OK, headers);
         }
     }
 }

@@ -9,72 +9,80 @@ use http::{
 
 use super::{
     Headers,
-    texts::{number_value, parse_number},
+    texts::{FieldTexts, number_value, parse_number},
 };
 
 pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
 
-#[derive(Clone, Copy)]
-pub(super) struct FieldValues<'a> {
-    pub(super) policies: Option<&'a HeaderValue>,
-    /// `RateLimit`.
-    pub(super) list: Option<&'a HeaderValue>,
-    pub(super) set: Option<XRateLimit<'a>>,
-    /// The wait of a denial in seconds, and its text.
-    pub(super) wait: Option<(u64, &'a HeaderValue)>,
-}
+/// The names of [`FieldTexts::values`].
+const NAMES: [HeaderName; 5] = [POLICY, RATELIMIT, LIMIT, REMAINING, RESET];
 
-impl FieldValues<'_> {
+const PREFIX: &str = "x-ratelimit-";
+
+impl FieldTexts {
     /// Adds the fields to a response. Returns whether it had a `RateLimit-Policy`.
-    pub(super) fn append(&self, choice: &Headers, headers: &mut HeaderMap) -> bool {
+    pub(super) fn append(&self, choice: &Headers, waits: bool, headers: &mut HeaderMap) -> bool {
+        // One more for the length that a router adds last, so that the map grows once.
+        headers.reserve(NAMES.len() + 2 + 1);
         let mut had_policies = false;
-        if let Some(policies) = self.policies {
-            had_policies = headers.append(POLICY, policies.clone());
+        for (name, value) in NAMES.into_iter().zip(&self.values) {
+            let Some(value) = value else {
+                continue;
+            };
+            // Names are compared rather than looked up: a response has few fields, and three lookups
+            // hash some sixty bytes.
+            if name == LIMIT && headers.keys().any(is_of_a_set) && !self.replace_set(headers) {
+                break;
+            }
+            // The response has none of a set now, and to append takes less time than to insert.
+            let is_policy = name == POLICY;
+            had_policies |= headers.append(name, value.clone()) && is_policy;
         }
-        if let Some(list) = self.list {
-            headers.append(RATELIMIT, list.clone());
-        }
-        if let Some(set) = &self.set {
-            set.put(headers);
-        }
-        if let Some((seconds, wait)) = self.wait {
-            put_wait(choice, seconds, wait, headers);
+        if let Some(wait) = self.wait().filter(|_| waits) {
+            put_wait(choice, self.seconds, wait, headers);
         }
         had_policies
     }
 
-    pub(super) fn len(&self, choice: &Headers) -> usize {
-        let waits = usize::from(choice.retry_after) + usize::from(choice.x_ratelimit_retry_after);
-        usize::from(self.policies.is_some())
-            + usize::from(self.list.is_some())
-            + self.set.map_or(0, |_| 3)
-            + self.wait.map_or(0, |_| waits)
+    /// Removes another `X-RateLimit-` set, if this one replaces it.
+    #[cold]
+    fn replace_set(&self, headers: &mut HeaderMap) -> bool {
+        let theirs = headers.get_all(REMAINING);
+        let binds_more = self.remaining.is_some_and(|ours| {
+            !headers.contains_key(REMAINING)
+                || parse_number(theirs).is_some_and(|theirs| ours < theirs)
+        });
+        if binds_more {
+            for name in [LIMIT, REMAINING, RESET] {
+                headers.remove(name);
+            }
+        }
+        binds_more
     }
 
-    /// Sets the fields of a template, in the order in which [`append`](Self::append) adds them. The
-    /// template has the policies and the limit.
-    #[inline]
-    fn fill<'v>(&self, mut places: impl Iterator<Item = &'v mut HeaderValue>) {
-        let mut set = |skipped, value: &HeaderValue| {
-            if let Some(place) = places.nth(skipped) {
+    /// Whether all fields are known that a template has.
+    pub(super) fn are_whole(&self, choice: &Headers) -> bool {
+        let [_, list, _, remaining, reset] = self.values.each_ref().map(Option::is_some);
+        let has_set = choice.x_ratelimit.is_some();
+        list == choice.ietf.is_some() && remaining == has_set && reset == has_set
+    }
+
+    /// Sets the fields of a template, in the order in which [`append`](Self::append) adds them. If the numbers are those
+    /// of a layer's one quota, the template has its policy and limit.
+    #[inline(always)]
+    fn fill<'v>(&self, one: bool, places: &mut impl Iterator<Item = &'v mut HeaderValue>) {
+        for (value, changes) in self.values.iter().zip([!one, true, !one, true, true]) {
+            if let Some(value) = value
+                && let Some(place) = places.next()
+                && changes
+            {
                 *place = value.clone();
             }
-        };
-        if let Some(list) = self.list {
-            set(1, list);
-        }
-        if let Some(XRateLimit {
-            remaining: Some((_, remaining)),
-            reset: Some(reset),
-            ..
-        }) = self.set
-        {
-            set(1, remaining);
-            set(0, reset);
-        }
-        if let Some((_, wait)) = self.wait {
-            places.for_each(|place| *place = wait.clone());
         }
     }
 }
@@ -108,54 +116,6 @@ fn put_longer(name: HeaderName, seconds: u64, value: &HeaderValue, headers: &mut
     }
 }
 
-const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-const X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
-
-const PREFIX: &str = "x-ratelimit-";
-
-#[derive(Clone, Copy)]
-pub(super) struct XRateLimit<'a> {
-    pub(super) limit: &'a HeaderValue,
-    pub(super) remaining: Option<(u64, &'a HeaderValue)>,
-    pub(super) reset: Option<&'a HeaderValue>,
-}
-
-impl XRateLimit<'_> {
-    /// Adds the set, unless another one stays.
-    fn put(&self, headers: &mut HeaderMap) {
-        // Names are compared rather than looked up: a response has few fields, and three lookups
-        // hash some sixty bytes.
-        if headers.keys().any(is_of_a_set) && !self.replace(headers) {
-            return;
-        }
-        // The response has none of the three now, and to append takes less time than to insert.
-        headers.append(LIMIT, self.limit.clone());
-        if let Some((_, remaining)) = self.remaining {
-            headers.append(REMAINING, remaining.clone());
-        }
-        if let Some(reset) = self.reset {
-            headers.append(RESET, reset.clone());
-        }
-    }
-
-    /// Removes another set, if this one replaces it.
-    #[cold]
-    fn replace(&self, headers: &mut HeaderMap) -> bool {
-        let binds_more = self.remaining.is_some_and(|(ours, _)| {
-            !headers.contains_key(REMAINING)
-                || parse_number(headers.get_all(REMAINING)).is_some_and(|theirs| ours < theirs)
-        });
-        if binds_more {
-            for name in [LIMIT, REMAINING, RESET] {
-                headers.remove(name);
-            }
-        }
-        binds_more
-    }
-}
-
 #[inline]
 fn is_of_a_set(name: &HeaderName) -> bool {
     // Most names differ in the first comparison already.
@@ -172,6 +132,36 @@ pub(super) struct Templates {
     denial: HeaderMap,
 }
 
+pub(super) enum Template<'a> {
+    Bare(&'a HeaderMap),
+    /// For a response that has a `Content-Type` alone.
+    Typed(&'a HeaderMap),
+}
+
+impl Template<'_> {
+    /// Adds the fields; all are known. `one`: they are those of a layer's one quota.
+    #[inline(always)]
+    pub(super) fn put(self, texts: &FieldTexts, one: bool, headers: &mut HeaderMap) {
+        match self {
+            Self::Typed(template) => {
+                let mut own = mem::replace(headers, template.clone());
+                let mut places = headers.values_mut();
+                if let (Some(place), Some(value)) = (places.next(), own.values_mut().next()) {
+                    mem::swap(place, value);
+                }
+                texts.fill(one, &mut places);
+                headers.remove(ROOM);
+            }
+            Self::Bare(template) => {
+                let own = mem::replace(headers, template.clone());
+                texts.fill(one, &mut headers.values_mut());
+                headers.remove(ROOM);
+                headers.extend(own);
+            }
+        }
+    }
+}
+
 /// A response with more fields of its own gets those about the limit appended.
 const MOST_OWN: usize = 4;
 
@@ -180,16 +170,15 @@ const MOST_OWN: usize = 4;
 const ROOM: HeaderName = header::CONTENT_LENGTH;
 
 impl Templates {
-    /// Templates of the fields that `append` adds to denials and to other responses. `None` if a map
-    /// does not keep the order of its fields.
-    pub(super) fn new(append: impl Fn(bool, &mut HeaderMap)) -> Option<Self> {
+    /// Templates of the fields that these texts add. `None` if a map does not keep the order of its fields.
+    pub(super) fn new(choice: &Headers, texts: &FieldTexts) -> Option<Self> {
         let template = |own: &[(HeaderName, HeaderValue)], denied| {
             // Room for all fields, so that the index does not grow.
             let mut map = HeaderMap::with_capacity(8);
             map.extend(own.iter().cloned());
-            append(denied, &mut map);
+            texts.append(choice, denied, &mut map);
             let mut limit = HeaderMap::new();
-            append(denied, &mut limit);
+            texts.append(choice, denied, &mut limit);
             let names = own.iter().map(|(name, _)| name).chain(limit.keys());
             let in_order = map.keys().eq(names);
             map.insert(ROOM, HeaderValue::from_static(""));
@@ -211,37 +200,25 @@ impl Templates {
         })
     }
 
-    /// Adds the fields to a response. Returns false, and adds none, if it has fields about a limit or
-    /// many others.
-    #[inline]
-    pub(super) fn put(&self, values: &FieldValues<'_>, headers: &mut HeaderMap) -> bool {
+    /// The template for a response with these fields; `None` if it has fields about a limit or many others.
+    #[inline(always)]
+    pub(super) fn fitting(&self, headers: &HeaderMap) -> Option<Template<'_>> {
         if headers.len() == 1 && headers.keys().next() == Some(&header::CONTENT_TYPE) {
-            let mut own = mem::replace(headers, self.typed.clone());
-            let mut places = headers.values_mut();
-            if let (Some(place), Some(value)) = (places.next(), own.values_mut().next()) {
-                mem::swap(place, value);
-            }
-            values.fill(places);
-            headers.remove(ROOM);
-            return true;
+            return Some(Template::Typed(&self.typed));
         }
         // Another layer may have added fields about a limit.
         let is_ours =
             |name: &HeaderName| *name == POLICY || *name == RATELIMIT || is_of_a_set(name);
-        if headers.len() > MOST_OWN || headers.keys().any(is_ours) {
-            return false;
-        }
-        let own = mem::replace(headers, self.bare.clone());
-        values.fill(headers.values_mut());
-        headers.remove(ROOM);
-        headers.extend(own);
-        true
+        let fits = headers.len() <= MOST_OWN && !headers.keys().any(is_ours);
+        fits.then_some(Template::Bare(&self.bare))
     }
 
     /// All fields of a denial whose content has this type and length.
+    #[inline(never)]
     pub(super) fn denial(
         &self,
-        values: &FieldValues<'_>,
+        texts: &FieldTexts,
+        one: bool,
         content_type: &HeaderValue,
         length: usize,
     ) -> HeaderMap {
@@ -252,7 +229,10 @@ impl Templates {
             *length_place = number_value(length as u64);
         }
         places.next();
-        values.fill(places);
+        texts.fill(one, &mut places);
+        if let Some(wait) = texts.wait() {
+            places.for_each(|place| *place = wait.clone());
+        }
         map
     }
 }

@@ -1,214 +1,226 @@
-//! The texts of the fields: constant parts, the list of `RateLimit`, numbers as digits, and the buffer that they are
-//! written into.
+//! The texts of the fields: the lists of the two IETF fields, numbers as digits, and the buffer that they are written
+//! into.
 
-use std::{
-    collections::HashMap,
-    mem,
-    ops::Range,
-    sync::{Arc, LazyLock},
-};
+use std::{ops::Range, sync::LazyLock};
 
 use bytes::Bytes;
 use http::HeaderValue;
 
-use super::{IetfDraft, quota_numbers::KnownNumbers};
+use super::{Headers, IetfDraft, quota_numbers::ReportedQuota};
 use crate::{
     decision::{Policy, Unit, whole_seconds},
     small_bytes::SmallBytes,
 };
 
+/// The texts of the fields of one response; `None` where it does not have the field.
 #[derive(Debug)]
 pub(super) struct FieldTexts {
-    /// `RateLimit`; `None` if the response does not have it.
-    pub(super) list: Option<HeaderValue>,
-    /// `X-RateLimit-Remaining`.
-    pub(super) remaining: HeaderValue,
-    /// `X-RateLimit-Reset`, and the wait of a denial by the one quota.
-    pub(super) seconds: HeaderValue,
-    /// The wait of a denial by any quotas, if it was written.
-    pub(super) wait: Option<HeaderValue>,
+    /// `RateLimit-Policy`, `RateLimit`, `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`.
+    pub(super) values: [Option<HeaderValue>; 5],
+    /// The number of `X-RateLimit-Remaining`.
+    pub(super) remaining: Option<u64>,
+    /// The seconds that a denial waits.
+    pub(super) seconds: u64,
+    /// The text of these seconds, if it is not that of `X-RateLimit-Reset`.
+    other_wait: Option<HeaderValue>,
 }
 
 impl FieldTexts {
-    /// Writes all texts into one buffer.
-    // Inlined: without a wait the compiler leaves its part out.
+    /// The wait of a denial.
+    pub(super) fn wait(&self) -> Option<&HeaderValue> {
+        self.other_wait.as_ref().or(self.values[4].as_ref())
+    }
+}
+
+/// The texts of a layer's own policies, the same in each response.
+#[derive(Debug)]
+pub(super) struct ConstantTexts {
+    /// `RateLimit-Policy`; `None` if responses do not have it.
+    policies: Option<HeaderValue>,
+    of_each: Box<[ConstantText]>,
+}
+
+#[derive(Debug)]
+struct ConstantText {
+    /// The item of `RateLimit` up to its first number.
+    opening: Box<[u8]>,
+    limit: HeaderValue,
+}
+
+impl ConstantTexts {
+    pub(super) fn new(choice: &Headers, policies: &[Policy]) -> Self {
+        let ietf = choice.ietf.filter(|_| !policies.is_empty());
+        let of_each = policies.iter().map(|policy| {
+            let mut opening = TextBuffer::new();
+            push_opening(policy, &mut opening);
+            ConstantText {
+                opening: opening.text.as_bytes().into(),
+                limit: number_value(policy.limit()),
+            }
+        });
+        Self {
+            policies: ietf.map(|draft| {
+                let mut to = TextBuffer::new();
+                let policies = policies.iter().map(|policy| (policy, policy.limit()));
+                let list = push_policies(draft, policies, &mut to);
+                to.finish().value(list)
+            }),
+            of_each: of_each.collect(),
+        }
+    }
+}
+
+impl FieldTexts {
+    /// Writes all texts into one buffer, except those that are `known`. `place` is the index of the binding quota.
+    // Inlined: the texts of one quota then need no loop.
     #[inline(always)]
     pub(super) fn write<'a>(
-        draft: Option<IetfDraft>,
-        quotas: impl Iterator<Item = (KnownNumbers, &'a Arc<PolicyText>)>,
-        (remaining, seconds): (u64, u64),
+        choice: &Headers,
+        known: Option<&ConstantTexts>,
+        quotas: impl Iterator<Item = ReportedQuota<'a>> + Clone,
+        (place, binding): (usize, Option<ReportedQuota<'a>>),
         wait: Option<u64>,
     ) -> Self {
         let mut buffer = TextBuffer::new();
-        let list = draft.and_then(|draft| status_list(draft, quotas, &mut buffer));
-        let (remaining, seconds) = (buffer.number(remaining), buffer.number(seconds));
-        let wait = wait.map(|wait| buffer.number(wait));
+        let ietf = choice.ietf.filter(|_| binding.is_some());
+        let list = ietf.and_then(|draft| status_list(draft, quotas.clone(), known, &mut buffer));
+        let policies = ietf.filter(|_| known.is_none()).map(|draft| {
+            let policies = quotas.map(|quota| (quota.policy, quota.limit));
+            push_policies(draft, policies, &mut buffer)
+        });
+        let set = binding.filter(|_| choice.x_ratelimit.is_some());
+        let limit = set.filter(|_| known.is_none());
+        let limit = limit.map(|quota| buffer.number(quota.limit));
+        let remaining = set.and_then(|quota| quota.remaining);
+        let units = remaining.map(|units| buffer.number(units));
+        let reset = set.and_then(|quota| quota.reset);
+        let reset = reset.map(|reset| buffer.number(reset));
+        let other = wait.filter(|_| wait != set.and_then(|quota| quota.reset));
+        let other = other.map(|wait| buffer.number(wait));
         let finished = buffer.finish();
+        let value = |text| finished.value(text);
+        let (policies, limit) = match known {
+            Some(known) => {
+                let limit = set.map(|_| known.of_each[place].limit.clone());
+                (known.policies.clone(), limit)
+            }
+            None => (policies.map(value), limit.map(value)),
+        };
         Self {
-            wait: wait.map(|text| finished.value(text)),
-            remaining: finished.value(remaining),
-            seconds: finished.value(seconds),
-            list: list.map(|text| match (text, finished) {
-                // The last value nearly always is the whole text.
-                (BufferedText::Written(range), FinishedTexts::Shared(whole))
-                    if range.len() == whole.len() =>
-                {
-                    HeaderValue::from_maybe_shared(whole).expect(ASCII)
-                }
-                (text, finished) => finished.value(text),
-            }),
+            values: [
+                policies,
+                list.map(value),
+                limit,
+                units.map(value),
+                reset.map(value),
+            ],
+            remaining,
+            other_wait: other.map(value),
+            seconds: wait.unwrap_or_default(),
         }
     }
 }
 
 const COMMA: &[u8] = b", ";
 
-#[derive(Debug)]
-pub(super) struct ConstantParts {
-    pub(super) policies: Box<[Policy]>,
-    pub(super) texts: Box<[Arc<PolicyText>]>,
-    /// The value of `RateLimit-Policy`; `None` if the response does not have it.
-    pub(super) policy_list: Option<HeaderValue>,
-}
-
-/// The texts of a policy, the same in each response.
-#[derive(Debug)]
-pub(super) struct PolicyText {
-    /// The item of `RateLimit-Policy`.
-    item: Box<[u8]>,
-    /// The item of `RateLimit` up to its first number.
-    opening: Box<[u8]>,
-    pub(super) limit: HeaderValue,
-}
-
-impl ConstantParts {
-    pub(super) fn new(
-        draft: Option<IetfDraft>,
-        policies: impl Iterator<Item = Policy>,
-        known: &PolicyTexts,
-    ) -> Self {
-        let own = policies.map(|policy| (policy.constant(), known.of(&policy)));
-        let (policies, texts): (Vec<_>, Vec<_>) = own.unzip();
-        Self {
-            policies: policies.into(),
-            policy_list: draft.and_then(|draft| policy_list(draft, &texts)),
-            texts: texts.into(),
+/// Writes the value of `RateLimit-Policy`, by each policy and its limit in force.
+fn push_policies<'a>(
+    IetfDraft::Draft11: IetfDraft,
+    policies: impl Iterator<Item = (&'a Policy, u64)>,
+    to: &mut TextBuffer,
+) -> BufferedText {
+    let start = to.len();
+    for (policy, limit) in policies {
+        if to.len() > start {
+            to.push(COMMA);
+        }
+        push_quoted(policy.name(), to);
+        to.push(b";q=");
+        to.push_number(limit);
+        let window = policy.window();
+        if let Some(window) = window.filter(|_| policy.unit() != Unit::ConcurrentRequests) {
+            to.push(b";w=");
+            to.push_number(whole_seconds(window).max(1));
+        }
+        match policy.unit() {
+            Unit::Requests => {}
+            Unit::ConcurrentRequests => to.push(b";qu=\"concurrent-requests\""),
+            Unit::Named(unit) => {
+                to.push(b";qu=");
+                push_quoted(unit.as_str(), to);
+            }
         }
     }
-
-    /// The names of these policies that `line`, a value of `RateLimit-Policy`, lists as well.
-    pub(super) fn named_in(&self, line: &HeaderValue) -> impl Iterator<Item = &str> {
-        let items: Vec<_> = line.as_bytes().split(|byte| *byte == b',').collect();
-        let is_in = move |policy: &&Policy| {
-            let name = quoted(policy.name());
-            let mut items = items.iter().map(|item| item.trim_ascii_start());
-            items.any(|item| {
-                let rest = item.strip_prefix(name.as_slice());
-                matches!(rest, Some([] | [b';' | b' ', ..]))
-            })
-        };
-        self.policies.iter().filter(is_in).map(Policy::name)
-    }
+    to.field_since(start)
 }
 
-/// The texts of the policies from which decisions about several limits have some.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct PolicyTexts(Option<Arc<HashMap<Policy, Arc<PolicyText>>>>);
-
-impl PolicyTexts {
-    #[cfg(feature = "rules")]
-    pub(crate) fn new<'a>(policies: impl Iterator<Item = &'a Policy>) -> Self {
-        let texts = policies.map(|policy| (policy.clone(), Arc::new(PolicyText::new(policy))));
-        Self(Some(Arc::new(texts.collect())))
-    }
-
-    fn of(&self, policy: &Policy) -> Arc<PolicyText> {
-        let known = self.0.as_ref().and_then(|known| known.get(policy));
-        known.map_or_else(|| Arc::new(PolicyText::new(policy)), Arc::clone)
-    }
-}
-
-impl PolicyText {
-    fn new(policy: &Policy) -> Self {
-        let opening = [&quoted(policy.name()), b";r=".as_slice()].concat();
-        let mut item = TextBuffer::new();
-        push_item(policy, &mut item);
-        Self {
-            item: item.text.as_bytes().into(),
-            opening: opening.into_boxed_slice(),
-            limit: number_value(policy.limit()),
-        }
-    }
-}
-
-/// The value of `RateLimit-Policy`; `None` without policies, since RFC 9651 has no empty list.
-fn policy_list(IetfDraft::Draft11: IetfDraft, policies: &[Arc<PolicyText>]) -> Option<HeaderValue> {
-    let (first, others) = policies.split_first()?;
-    let mut to = TextBuffer::new();
-    to.push(&first.item);
-    for policy in others {
-        to.push(COMMA);
-        to.push(&policy.item);
-    }
-    let whole = to.field_since(0);
-    Some(to.finish().value(whole))
-}
-
-/// Writes an item of `RateLimit-Policy`.
-fn push_item(policy: &Policy, to: &mut TextBuffer) {
-    to.push(&quoted(policy.name()));
-    to.push(b";q=");
-    to.push_number(policy.limit());
-    if let (Some(window), false) = (policy.window(), policy.unit() == Unit::ConcurrentRequests) {
-        to.push(b";w=");
-        to.push_number(whole_seconds(window).max(1));
-    }
-    match policy.unit() {
-        Unit::Requests => {}
-        Unit::ConcurrentRequests => to.push(b";qu=\"concurrent-requests\""),
-        Unit::Named(unit) => {
-            to.push(b";qu=");
-            to.push(&quoted(unit.as_str()));
-        }
-    }
-}
-
-/// A String of RFC 9651, with a `?` for each character that is not printable ASCII.
+/// Writes a String of RFC 9651, with a `?` for each character that is not printable ASCII.
 ///
 /// The name of a checked quota has no such character. A policy of a user's own limiter may have one,
 /// and clients would discard the whole field.
-fn quoted(name: &str) -> Vec<u8> {
-    let mut text = Vec::with_capacity(name.len() + 2);
-    text.push(b'"');
-    for character in name.chars() {
-        match character {
-            '"' | '\\' => text.extend([b'\\', character as u8]),
-            ' '..='~' => text.push(character as u8),
-            _ => text.push(b'?'),
+fn push_quoted(name: &str, to: &mut TextBuffer) {
+    to.push(b"\"");
+    if name
+        .bytes()
+        .all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\')
+    {
+        to.push(name.as_bytes());
+    } else {
+        for character in name.chars() {
+            match character {
+                '"' | '\\' => to.push(&[b'\\', character as u8]),
+                ' '..='~' => to.push(&[character as u8]),
+                _ => to.push(b"?"),
+            }
         }
     }
-    text.push(b'"');
-    text
+    to.push(b"\"");
+}
+
+/// The names of these policies that `line`, a value of `RateLimit-Policy`, lists as well.
+pub(super) fn named_in<'a>(
+    names: impl Iterator<Item = &'a str>,
+    line: &HeaderValue,
+) -> impl Iterator<Item = &'a str> {
+    let items: Vec<_> = line.as_bytes().split(|byte| *byte == b',').collect();
+    names.filter(move |name| {
+        let mut quoted = TextBuffer::new();
+        push_quoted(name, &mut quoted);
+        let mut items = items.iter().map(|item| item.trim_ascii_start());
+        items.any(|item| {
+            let rest = item.strip_prefix(quoted.text.as_bytes());
+            matches!(rest, Some([] | [b';' | b' ', ..]))
+        })
+    })
+}
+
+/// Writes the item of `RateLimit` up to its first number.
+fn push_opening(policy: &Policy, to: &mut TextBuffer) {
+    push_quoted(policy.name(), to);
+    to.push(b";r=");
 }
 
 /// Writes the value of `RateLimit`; `None` if the remaining units of no quota are known.
-// Inlined into each caller: the texts of one quota then need no loop.
 #[inline(always)]
 fn status_list<'a>(
     IetfDraft::Draft11: IetfDraft,
-    quotas: impl Iterator<Item = (KnownNumbers, &'a Arc<PolicyText>)>,
+    quotas: impl Iterator<Item = ReportedQuota<'a>>,
+    known: Option<&ConstantTexts>,
     to: &mut TextBuffer,
 ) -> Option<BufferedText> {
-    for (numbers, text) in quotas {
-        let Some(remaining) = numbers.remaining else {
+    for (place, quota) in quotas.enumerate() {
+        let Some(remaining) = quota.remaining else {
             continue;
         };
         if to.len() > 0 {
             to.push(COMMA);
         }
-        to.push(&text.opening);
+        match known.and_then(|known| known.of_each.get(place)) {
+            Some(known) => to.push(&known.opening),
+            None => push_opening(quota.policy, to),
+        }
         to.push_number(remaining);
-        if let Some(seconds) = numbers.seconds {
+        if let Some(seconds) = quota.seconds {
             to.push(b";t=");
             to.push_number(seconds);
         }
@@ -216,8 +228,8 @@ fn status_list<'a>(
     (to.len() > 0).then(|| to.field_since(0))
 }
 
-/// Enough for one quota with an ordinary name, and for every number of the response.
-const INLINE_LEN: usize = 64;
+/// Enough for three quotas with ordinary names, and for every number of the response.
+const INLINE_LEN: usize = 112;
 
 /// The texts of one response's fields, written one after another.
 ///
@@ -225,7 +237,6 @@ const INLINE_LEN: usize = 64;
 /// heap in one piece and share it: at most one allocation for a response.
 struct TextBuffer {
     text: SmallBytes<INLINE_LEN>,
-    fields: usize,
     /// The last two numbers with a text of their own, and its place: several fields report the same.
     numbers: [(u64, Range<usize>); 2],
 }
@@ -241,7 +252,6 @@ impl TextBuffer {
     const fn new() -> Self {
         Self {
             text: SmallBytes::new(),
-            fields: 0,
             numbers: [(0, 0..0), (0, 0..0)],
         }
     }
@@ -275,7 +285,6 @@ impl TextBuffer {
 
     #[inline]
     fn field_since(&mut self, start: usize) -> BufferedText {
-        self.fields += 1;
         BufferedText::Written(start..self.len())
     }
 
@@ -285,40 +294,32 @@ impl TextBuffer {
         if let Some(value) = short_value(number) {
             return BufferedText::Fixed(value);
         }
-        self.fields += 1;
         let known = self.numbers.iter().find(|(known, _)| *known == number);
         let place = known.map(|(_, place)| place.clone());
         BufferedText::Written(place.unwrap_or_else(|| self.push_digits(number)))
     }
 
     #[inline]
-    fn finish(&mut self) -> FinishedTexts<'_> {
-        if self.fields > 1 || self.text.is_long() {
-            FinishedTexts::Shared(mem::replace(&mut self.text, SmallBytes::new()).into_shared())
+    fn finish(self) -> FinishedTexts {
+        FinishedTexts(if self.len() > 0 {
+            self.text.into_shared()
         } else {
-            FinishedTexts::Lone(self.text.as_bytes())
-        }
+            Bytes::new()
+        })
     }
 }
 
-enum FinishedTexts<'a> {
-    Lone(&'a [u8]),
-    Shared(Bytes),
-}
+struct FinishedTexts(Bytes);
 
-impl FinishedTexts<'_> {
+impl FinishedTexts {
     #[inline]
     fn value(&self, text: BufferedText) -> HeaderValue {
-        let value = match (text, self) {
-            (BufferedText::Fixed(value), _) => return value.clone(),
-            (BufferedText::Written(range), Self::Lone(text)) => {
-                HeaderValue::from_bytes(&text[range])
+        match text {
+            BufferedText::Fixed(value) => value.clone(),
+            BufferedText::Written(range) => {
+                HeaderValue::from_maybe_shared(self.0.slice(range)).expect(ASCII)
             }
-            (BufferedText::Written(range), Self::Shared(text)) => {
-                HeaderValue::from_maybe_shared(text.slice(range))
-            }
-        };
-        value.expect(ASCII)
+        }
     }
 }
 

@@ -27,8 +27,7 @@ impl<R> Responder<R> {
     pub(crate) fn new(rejection: Arc<R>, settings: &CommonSettings, policies: &[Policy]) -> Self {
         Self {
             rejection,
-            renderer: Renderer::new(&settings.headers, policies)
-                .with_others(settings.policy_texts.clone()),
+            renderer: Renderer::new(&settings.headers, policies),
             observer: settings.observer.clone(),
             shadow: settings.shadow,
             grpc: settings.grpc,

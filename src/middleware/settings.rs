@@ -6,19 +6,13 @@ use http::{StatusCode, request::Parts};
 
 use super::key_extraction_rules::{KeyRules, PerRequest};
 use crate::{
-    headers::{Headers, PolicyTexts},
-    key::KeyExtractor,
-    observe::Observer,
-    quota::Priority,
-    reject::RejectionKind,
+    headers::Headers, key::KeyExtractor, observe::Observer, quota::Priority, reject::RejectionKind,
 };
 
 #[derive(Clone)]
 pub(crate) struct CommonSettings {
     pub(crate) key_rules: KeyRules,
     pub(crate) headers: Headers,
-    /// The texts of policies that decisions have beside those of the limiter.
-    pub(crate) policy_texts: PolicyTexts,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) shadow: bool,
     pub(crate) grpc: bool,
@@ -34,7 +28,6 @@ impl CommonSettings {
         Self {
             key_rules: KeyRules::new(extractor),
             headers: Headers::new(),
-            policy_texts: PolicyTexts::default(),
             observer: None,
             shadow: false,
             grpc: true,

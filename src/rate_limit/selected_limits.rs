@@ -21,7 +21,7 @@ use super::{
 use crate::{
     decision::{Decision, Policy},
     error::LimiterError,
-    headers::{Headers, PolicyTexts},
+    headers::Headers,
     key::{Key, route::Global},
     limiter::{Charge, Limiter, OpRef, Pending},
     middleware::key_extraction::KeyStage,
@@ -36,8 +36,6 @@ pub(crate) struct SelectedSettings<L, R> {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) expose_decision: bool,
     pub(crate) grpc: bool,
-    /// The texts of all policies.
-    pub(crate) policy_texts: PolicyTexts,
     pub(crate) queues: SharedQueues,
     /// One for each limit, by its index.
     pub(crate) limits: Arc<[TermsOfLimit]>,
@@ -85,7 +83,6 @@ impl<L: Limiter, R> SelectedSettings<L, R> {
         settings.common.observer = self.observer.clone();
         settings.common.shadow = shadow;
         settings.common.grpc = self.grpc;
-        settings.common.policy_texts = self.policy_texts.clone();
         settings.expose_decision = self.expose_decision && !shadow;
         settings.waiting = self.queues.clone().0;
         settings.limits = Arc::clone(&self.limits);

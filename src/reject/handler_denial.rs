@@ -215,13 +215,7 @@ impl Denial {
 
     /// The answer that this rejection makes, with the rate-limit fields.
     pub fn response_by<B>(&self, rejection: &(impl Reject<B> + ?Sized)) -> Response<B> {
-        self.with_rejection(|refused, headers| {
-            let renderer = match refused.decision() {
-                Some(decision) => Renderer::once(headers, decision),
-                None => Renderer::new(headers, &[]),
-            };
-            answer(rejection, refused, &renderer)
-        })
+        self.with_rejection(|refused, headers| answer(rejection, refused, &Renderer::once(headers)))
     }
 
     /// Calls `make` with the rejection that a layer would make, and the headers.

@@ -8,7 +8,7 @@ use http::{Method, Response, StatusCode, request::Parts};
 use super::body::Content;
 use crate::{
     decision::Decision,
-    headers::{DenialFields, Renderer, is_grpc},
+    headers::{Renderer, is_grpc},
 };
 
 /// Makes the response to a request that does not pass.
@@ -222,10 +222,20 @@ pub(crate) fn answer<B>(
     renderer: &Renderer,
 ) -> Response<B> {
     let mut response = match reject.content(rejection) {
-        Some(content) => match rejection.decision().and_then(|of| renderer.denial(of)) {
-            Some(fields) => return put_together(content, fields, rejection),
-            None => content.into_whole_response(rejection),
-        },
+        Some(content) => {
+            let decision = rejection.decision();
+            let fields = |of| renderer.denial(of, &content.content_type, content.length);
+            match decision.and_then(fields) {
+                // Only its numbers are new.
+                Some(fields) => {
+                    let mut response = Response::new(content.body);
+                    *response.status_mut() = rejection.status();
+                    *response.headers_mut() = fields;
+                    return response;
+                }
+                None => content.into_whole_response(rejection),
+            }
+        }
         None => reject.reject(rejection),
     };
     if answers_grpc(rejection, &response) {
@@ -237,18 +247,6 @@ pub(crate) fn answer<B>(
     } else if rejection.kind() == RejectionKind::LimiterFailed {
         renderer.apply_failure(response.headers_mut());
     }
-    response
-}
-
-/// A denial by a built-in rejection: only its numbers are new.
-fn put_together<B>(
-    content: Content<B>,
-    fields: DenialFields<'_>,
-    rejection: &Rejection<'_>,
-) -> Response<B> {
-    let mut response = Response::new(content.body);
-    *response.status_mut() = rejection.status();
-    *response.headers_mut() = fields.with_content(&content.content_type, content.length);
     response
 }
 

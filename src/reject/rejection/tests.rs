@@ -153,7 +153,7 @@ fn questions() -> impl Strategy<Value = Vec<Question>> {
 fn both_ways(renderer: &Renderer, decision: &Decision, present: &HeaderMap) {
     let choice = renderer.headers();
     let (mut ordinary, status) = (present.clone(), StatusCode::OK);
-    Renderer::once(choice, decision).apply(decision, status, &mut ordinary);
+    Renderer::once(choice).apply(decision, status, &mut ordinary);
     for _ in 0..2 {
         let mut made = present.clone();
         renderer.apply(decision, status, &mut made);
@@ -171,7 +171,7 @@ fn answers(reject: &impl Reject<String>, renderer: &Renderer, decision: &Decisio
         let request = request.header(header::CONTENT_TYPE, content_type).body(());
         let (parts, ()) = request.unwrap().into_parts();
         let rejection = Rejection::denied(&parts, decision);
-        let once = Renderer::once(renderer.headers(), decision);
+        let once = Renderer::once(renderer.headers());
         let ordinary = answer(reject, &rejection, &once);
         for _ in 0..2 {
             let made = answer(reject, &rejection, renderer);

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     decision::Policy,
-    headers::{Headers, PolicyTexts},
+    headers::Headers,
     limiter::{Limiter, OnChange},
     observe::Observer,
     rate_limit::{Admission, SelectedSettings, SharedQueues, TermsOfLimit, UnitLimit},
@@ -114,15 +114,12 @@ impl<R> Admissions<R> {
             let wait = rule.wait.filter(|_| !rule.shadow);
             kinds.map(move |units| (identity(rule, units.as_ref()), wait))
         });
-        let of_sets = limits.iter().flatten().flat_map(|(_, limits)| limits);
-        let policies = of_sets.flat_map(|own| &own.policies);
         let parts = SelectedSettings {
             limiter: Arc::new(rules.limits().clone()),
             rejection: Arc::clone(&settings.rejection),
             observer: settings.observer.clone(),
             expose_decision: settings.expose_decision,
             grpc: settings.grpc,
-            policy_texts: PolicyTexts::new(policies),
             queues: settings.queues.of_limits(queues.collect()),
             limits: terms_of_limits(&rules, &limits),
         };
