@@ -116,10 +116,10 @@ impl Breaker {
     }
 
     fn admission(&self) -> Admission {
-        if !self.home.has_runtime() {
+        if self.home.runtime().is_none() {
             return Err((StoreError::no_runtime(), None));
         }
-        self.lock().admit(now())
+        self.lock().admit(now)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -149,7 +149,7 @@ pub(crate) trait Guarded: Send + Sync + Sized + 'static {
     /// The error with which a call would fail at once, if any.
     fn refusal(self: &Arc<Self>) -> Option<StoreError> {
         let breaker = self.breaker();
-        if breaker.lock().has_lost_trial(now()) && breaker.home.has_runtime() {
+        if breaker.lock().has_lost_trial(now) && breaker.home.runtime().is_some() {
             // The next call starts a trial of its own and waits for it.
             return None;
         }
@@ -283,15 +283,15 @@ impl State {
     }
 
     /// Whether a trial has been running for longer than its limit, and so has lost its runtime.
-    fn has_lost_trial(&self, now: Instant) -> bool {
-        self.open.is_some() && self.trials.is_lost(now)
+    fn has_lost_trial(&self, now: impl FnOnce() -> Instant) -> bool {
+        self.open.is_some() && self.trials.is_lost(now())
     }
 
-    fn admit(&mut self, now: Instant) -> Admission {
+    fn admit(&mut self, now: impl FnOnce() -> Instant) -> Admission {
         let Some((_, cause)) = &self.open else {
             return Ok(self.epoch);
         };
-        Err((cause.not_called(), self.begin_trial(now)))
+        Err((cause.not_called(), self.begin_trial(now())))
     }
 
     fn succeeded(&mut self, epoch: u64) {

@@ -4,17 +4,16 @@ use std::{
     convert::Infallible,
     future::{Future, poll_fn},
     io,
-    sync::{Arc, OnceLock, mpsc},
+    panic::catch_unwind,
+    sync::{Arc, LazyLock, OnceLock, mpsc},
     thread,
-    time::Duration,
 };
 
 use tokio::{
     runtime::{Builder, Handle},
     sync::oneshot,
+    time::{Instant, sleep_until},
 };
-
-use crate::timer;
 
 /// The runtime of a store's tasks.
 ///
@@ -52,17 +51,7 @@ impl Home {
         });
         match own {
             Some(thread) => Some(thread.runtime.clone()),
-            None => Handle::try_current()
-                .ok()
-                .filter(|_| timer::sleep(Duration::ZERO).is_ok()),
-        }
-    }
-
-    /// Whether a call can be made here.
-    pub(crate) fn has_runtime(&self) -> bool {
-        match &self.0 {
-            Some(own) if matches!(own.get(), Some(Some(_))) => true,
-            _ => self.runtime().is_some(),
+            None => Handle::try_current().ok().filter(|_| has_timer()),
         }
     }
 
@@ -84,6 +73,13 @@ impl Home {
             future.as_mut().poll(cx)
         })
     }
+}
+
+/// Whether the current runtime has a timer: tokio panics where it has none, and no function of it checks that.
+fn has_timer() -> bool {
+    static ANY: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let any = *ANY;
+    catch_unwind(|| sleep_until(any)).is_ok()
 }
 
 impl HomeThread {

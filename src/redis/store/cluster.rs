@@ -107,18 +107,17 @@ impl Cluster {
         script: &Script,
         command: Arc<Cmd>,
         key: &[u8],
-        needed_until: Option<Instant>,
+        times: (Instant, Option<Instant>),
     ) -> Result<Value, StoreError> {
         let mut server = self.server_of(key);
-        let mut progress = CallProgress::new(needed_until);
+        let mut progress = CallProgress::new(times);
         let mut redirects = 0;
-        let began_at = progress.began_at;
         loop {
             let command = Arc::clone(&command);
             let outcome = server.attempt(script, command, progress).await;
             let Err(error) = &outcome else { return outcome };
             let is_asking = matches!(error.redirect(), Some(Redirect::Ask { .. }));
-            let is_over = redirects == MAX_REDIRECTS || began_at.elapsed() >= self.common.deadline;
+            let is_over = redirects == MAX_REDIRECTS || times.0.elapsed() >= self.common.deadline;
             let next = if is_over {
                 None
             } else {
@@ -132,8 +131,8 @@ impl Cluster {
             };
             redirects += u32::from(error.redirect().is_some());
             server = next;
-            progress = CallProgress::new(needed_until);
-            (progress.began_at, progress.is_asking) = (began_at, is_asking);
+            progress = CallProgress::new(times);
+            progress.is_asking = is_asking;
         }
     }
 

@@ -54,33 +54,39 @@ impl InFlight {
         })
     }
 
-    /// Waits for a place, within the runtime of the store. `None` if none is free until then, or too
+    /// Waits for a place from `now`, within the runtime of the store. `None` if none is free until then, or too
     /// late for a response: a call that waited is behind others at the server, too, so its response
     /// takes as long as theirs.
-    pub(super) async fn enter(self: &Arc<Self>, until: Instant) -> Option<CallPlace> {
+    pub(super) async fn enter(self: &Arc<Self>, now: Instant, until: Instant) -> Option<CallPlace> {
         // They free their places outside the lock.
-        let lost = self.lock().take_expired(Instant::now());
+        let lost = self.lock().take_expired(now);
         drop(lost);
         if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
             let is_queued = self.places.available_permits() + CROWD < MOST;
-            return Some(self.place(permit, is_queued));
+            return Some(self.place(permit, now, is_queued));
         }
         // A task, as a caller that nobody drives any more would keep the place that it is given.
         let calls = Arc::clone(self);
         let waiting = tokio::spawn(async move {
             let permit = timeout_at(until, Arc::clone(&calls.places).acquire_owned()).await;
             let permit = permit.ok()?.ok()?;
-            let is_in_time = Instant::now() + calls.expected() <= until;
-            is_in_time.then(|| calls.place(permit, true))
+            let now = Instant::now();
+            let is_in_time = now + calls.expected() <= until;
+            is_in_time.then(|| calls.place(permit, now, true))
         });
         waiting.await.ok().flatten()
     }
 
-    fn place(self: &Arc<Self>, permit: OwnedSemaphorePermit, is_queued: bool) -> CallPlace {
+    fn place(
+        self: &Arc<Self>,
+        permit: OwnedSemaphorePermit,
+        now: Instant,
+        is_queued: bool,
+    ) -> CallPlace {
         let most = self.deadline.saturating_mul(if is_queued { 2 } else { 1 });
         let mut state = self.lock();
         state.last += 1;
-        let taken = (Instant::now() + most + self.deadline / 4, state.last);
+        let taken = (now + most + self.deadline / 4, state.last);
         state.taken.insert(taken, permit);
         CallPlace {
             calls: Arc::clone(self),
@@ -145,7 +151,7 @@ mod tests {
     async fn full() -> (Arc<InFlight>, Vec<CallPlace>) {
         let calls = InFlight::new(DEADLINE);
         let until = Instant::now() + DEADLINE;
-        let places = join_all((0..MOST).map(|_| calls.enter(until))).await;
+        let places = join_all((0..MOST).map(|_| calls.enter(Instant::now(), until))).await;
         (calls, places.into_iter().flatten().collect())
     }
 
@@ -155,12 +161,17 @@ mod tests {
         assert_eq!(places.len(), MOST);
         assert!(!places[0].is_queued && places[MOST - 1].is_queued);
         let until = Instant::now() + DEADLINE;
-        assert!(calls.enter(until).await.is_none());
+        assert!(calls.enter(Instant::now(), until).await.is_none());
         assert_eq!(Instant::now(), until);
 
         let waiting = tokio::spawn({
             let calls = Arc::clone(&calls);
-            async move { calls.enter(Instant::now() + DEADLINE).await.is_some() }
+            async move {
+                calls
+                    .enter(Instant::now(), Instant::now() + DEADLINE)
+                    .await
+                    .is_some()
+            }
         });
         sleep(DEADLINE / 2).await;
         places.pop();
@@ -175,7 +186,7 @@ mod tests {
         let (first, next) = (sent_at + DEADLINE, sent_at + 2 * DEADLINE);
         let waiting = [first, next].map(|until| {
             let calls = Arc::clone(&calls);
-            tokio::spawn(async move { calls.enter(until).await.is_some() })
+            tokio::spawn(async move { calls.enter(Instant::now(), until).await.is_some() })
         });
         sleep(DEADLINE * 3 / 4).await;
         calls.answered(sent_at);
@@ -189,9 +200,12 @@ mod tests {
     async fn a_place_whose_task_is_not_driven_is_free_soon_after_its_deadline() {
         let (calls, lost) = full().await;
         advance(DEADLINE).await;
-        assert!(calls.enter(Instant::now()).await.is_none());
+        assert!(calls.enter(Instant::now(), Instant::now()).await.is_none());
         advance(DEADLINE / 4).await;
-        let place = calls.enter(Instant::now()).now_or_never().flatten();
+        let place = calls
+            .enter(Instant::now(), Instant::now())
+            .now_or_never()
+            .flatten();
         assert!(place.is_some());
         drop(lost);
         drop(place);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use redis::{Cmd, RedisResult, Value};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     connection::{Connection, Live, StoreCommon},
@@ -99,40 +99,36 @@ impl Pipeline {
         mut progress: CallProgress,
     ) -> Result<Value, StoreError> {
         let epoch = self.admit().await?;
-        if let Some(until) = progress.needed_until {
-            let until = until.min(progress.began_at + self.common.deadline);
-            let place = self.calls.enter(until).await;
-            progress.place = Some(place.ok_or_else(StoreError::crowded)?);
+        let until = progress.began_at + self.common.deadline;
+        if let Some(needed_until) = progress.needed_until {
+            let place = self.calls.enter(progress.began_at, needed_until.min(until));
+            progress.place = Some(place.await.ok_or_else(StoreError::crowded)?);
         }
-        let left = self
-            .common
-            .deadline
-            .saturating_sub(progress.began_at.elapsed());
         if progress.place.as_ref().is_some_and(|place| place.is_queued) {
             return self
-                .call_behind_others(epoch, script.clone(), command, progress, left)
+                .call_behind_others(epoch, script.clone(), command, progress, until)
                 .await;
         }
-        let outcome = self.run_for(left, script, &command, &mut progress).await;
+        let outcome = self.run_until(until, script, &command, &mut progress).await;
         self.learn_from(epoch, &progress, &outcome);
         outcome
     }
 
-    async fn run_for(
+    async fn run_until(
         &self,
-        time: Duration,
+        until: Instant,
         script: &Script,
         call: &Cmd,
         progress: &mut CallProgress,
     ) -> Result<Value, StoreError> {
-        progress.until = Instant::now() + time;
-        match timeout(time, self.run(script, call, progress)).await {
+        progress.until = until;
+        match timeout_at(until, self.run(script, call, progress)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(StoreError::timeout(self.common.deadline)),
         }
     }
 
-    /// Runs a call behind others, for a caller that waits for the time `left`. If it was sent by then,
+    /// Runs a call behind others, for a caller that waits `until` then. If it was sent by then,
     /// a response after the deadline is still received: it shows that the server works.
     async fn call_behind_others(
         self: &Arc<Self>,
@@ -140,20 +136,19 @@ impl Pipeline {
         script: Script,
         call: Arc<Cmd>,
         mut progress: CallProgress,
-        left: Duration,
+        until: Instant,
     ) -> Result<Value, StoreError> {
         let shared = Arc::clone(self);
-        let until = Instant::now() + left;
         progress.needed_until = Some(progress.needed_until.map_or(until, |at| at.min(until)));
         let mut work = Box::pin(async move {
-            let patience = left + shared.common.deadline;
+            let patience = until + shared.common.deadline;
             let outcome = shared
-                .run_for(patience, &script, &call, &mut progress)
+                .run_until(patience, &script, &call, &mut progress)
                 .await;
             shared.learn_from(epoch, &progress, &outcome);
             outcome
         });
-        match timeout(left, work.as_mut()).await {
+        match timeout_at(until, work.as_mut()).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 tokio::spawn(work);
@@ -305,11 +300,11 @@ impl Pipeline {
 pub(super) struct CallProgress {
     pub(super) connection: u64,
     /// `None` for a call that is sent however many are in flight.
-    pub(super) place: Option<CallPlace>,
+    place: Option<CallPlace>,
     sent_at: Option<Instant>,
-    pub(super) began_at: Instant,
+    began_at: Instant,
     /// When the caller stops waiting for the response.
-    pub(super) until: Instant,
+    until: Instant,
     /// When the last caller stops waiting. A call is not sent from then on: its operations were
     /// decided without the server. `None` for a call that is sent in any case.
     needed_until: Option<Instant>,
@@ -318,14 +313,15 @@ pub(super) struct CallProgress {
 }
 
 impl CallProgress {
-    pub(super) fn new(needed_until: Option<Instant>) -> Self {
+    /// A call that began at the first time, and is of no use any more after the second.
+    pub(super) const fn new((began_at, needed_until): (Instant, Option<Instant>)) -> Self {
         Self {
             connection: 0,
             needed_until,
             place: None,
             sent_at: None,
-            began_at: Instant::now(),
-            until: Instant::now(),
+            began_at,
+            until: began_at,
             is_asking: false,
         }
     }

@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{
     pipeline::{CallProgress, Pipeline, STEP_LIMIT},
@@ -97,7 +97,7 @@ impl Pipeline {
     /// Runs a trial for a caller that waits. Its failure counts like that of a call. Behind a proxy
     /// it tries all probe keys, and fails if one fails: some server does not do what a limiter needs.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
-        if !self.common.home.has_runtime() {
+        if self.common.home.runtime().is_none() {
             return Err(StoreError::no_runtime());
         }
         let keys = if self.common.has_sharding_proxy {
@@ -128,7 +128,7 @@ impl Pipeline {
         limit: Duration,
         connection: &mut u64,
     ) -> Result<Value, StoreError> {
-        let mut progress = CallProgress::new(None);
+        let mut progress = CallProgress::new((Instant::now(), None));
         let outcome = within(limit, self.run(&READ, command, &mut progress)).await;
         *connection = progress.connection;
         outcome

@@ -236,7 +236,7 @@ impl RedisStore {
         let key = keys.first().copied().unwrap_or_default();
         let command = script.call(keys, args);
         let began_at = Instant::now();
-        let call = servers.call(script, command, key, until);
+        let call = servers.call(script, command, key, (began_at, until));
         let outcome = common.home.within(call).await;
         common.watch.counters.count(&outcome, began_at.elapsed());
         outcome
@@ -300,22 +300,22 @@ impl Servers {
         refusals?.pop()
     }
 
-    /// Runs a command of `script` whose first key is `key`, within the deadline. It waits
-    /// for a place among those in flight unless `needed_until` is `None`.
+    /// Runs a command of `script` whose first key is `key`, within the deadline, see [`CallProgress::new`]. It waits
+    /// for a place among those in flight unless there is no time until when it is needed.
     pub(super) async fn call(
         &self,
         script: &Script,
         command: Cmd,
         key: &[u8],
-        needed_until: Option<Instant>,
+        times: (Instant, Option<Instant>),
     ) -> Result<Value, StoreError> {
         let command = Arc::new(command);
         match self {
             Self::One(server) => {
-                let progress = CallProgress::new(needed_until);
+                let progress = CallProgress::new(times);
                 server.attempt(script, command, progress).await
             }
-            Self::Cluster(cluster) => cluster.call(script, command, key, needed_until).await,
+            Self::Cluster(cluster) => cluster.call(script, command, key, times).await,
         }
     }
 

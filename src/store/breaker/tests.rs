@@ -27,7 +27,7 @@ fn breaker() -> State {
 }
 
 fn epoch(breaker: &mut State, now: Instant) -> u64 {
-    match breaker.admit(now) {
+    match breaker.admit(|| now) {
         Ok(epoch) => epoch,
         Err((error, _)) => panic!("not admitted: {error}"),
     }
@@ -51,7 +51,7 @@ fn open(now: Instant) -> State {
 }
 
 fn trial(breaker: &mut State, now: Instant) -> Option<Run> {
-    match breaker.admit(now) {
+    match breaker.admit(|| now) {
         Ok(_) => panic!("admitted"),
         Err((error, trial)) => {
             assert_eq!(error.kind(), StoreErrorKind::BreakerOpen);
@@ -213,8 +213,8 @@ fn a_trial_that_never_ends_expires_and_its_outcome_is_ignored() {
     let start = Instant::now();
     let mut breaker = open(start);
     let lost = trial(&mut breaker, start + 100 * MS).expect("it is due");
-    assert!(!breaker.has_lost_trial(start + 2_099 * MS));
-    assert!(breaker.has_lost_trial(start + 2_100 * MS));
+    assert!(!breaker.has_lost_trial(|| start + 2_099 * MS));
+    assert!(breaker.has_lost_trial(|| start + 2_100 * MS));
     let next = trial(&mut breaker, start + 2_100 * MS).expect("it replaces the lost one");
     assert!(next.replaces_lost());
     let late = breaker.trial_ended(lost, &Ok(()), start + 2_101 * MS);
