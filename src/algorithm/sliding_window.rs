@@ -226,6 +226,16 @@ impl SlidingWindow {
         empty.first_fit(state, now, 0).unwrap_or(0)
     }
 
+    /// Nanoseconds until the newest slice has left the window, whatever it counts.
+    #[cfg(feature = "shared")]
+    pub(super) fn lasts(&self, state: &Slices, now: u64) -> u64 {
+        if state.counts.is_empty() {
+            return 0;
+        }
+        let newest = state.newest.min(self.position(state, now).0);
+        self.until(newest + self.slices as u64 + 1, 0, now)
+    }
+
     /// Adds `cost`, up to the limit and no further.
     pub(super) fn charge(&self, state: &mut Slices, now: u64, cost: u64) {
         let room = self.available(state, now);

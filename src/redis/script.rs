@@ -5,19 +5,18 @@
 //! subject is one string, whose layout is in `shared/wire/subject_value.rs`.
 //!
 //! `shared/store_backend/redis.rs` chooses the script of a call. The general one decides everything; it is put together by
-//! `script/general_script_text.rs` from a file for each algorithm, and begins in `script/decide.lua`. The specialized ones
-//! (`script/specialized.rs`) decide usual operations on usual limits. One of them returns an empty text for a value that it
-//! cannot read, such as one with leases; that subject then goes to the general script, now and for some time
-//! (`shared/script_choice.rs`).
+//! `script/general_script_text.rs` from a file for each algorithm, and begins in `script/decide.lua`. Three others decide usual
+//! operations (acquire, reserve, peek, deny, and the count of fixed windows) on usual limits: a script creates all its
+//! functions in every call, which is most of the time of the general one, and these create none. One of them returns an
+//! empty text for a value that it cannot read, such as one with leases; that subject then goes to the general script, now
+//! and for some time (`shared/script_choice.rs`).
 //!
 //! Each file of the general script does what a file of `algorithm/` or `shared/` does in Rust, to the same bytes. The table in
 //! `docs/architecture.md` pairs their functions, and `tests/redis/lua_matches_rust.rs` compares them.
 //!
 //! Example: one token bucket, and a request of one unit. The arguments have the nanoseconds of a unit and of a full bucket;
-//! the time is the server's. `script/specialized/bucket.lua` reads the instant at which the bucket is full again, moves it
+//! the time is the server's. `script/lone_bucket.lua` reads the instant at which the bucket is full again, moves it
 //! by one unit if that fits, and has the value expire when the bucket is full.
-
-pub(crate) mod specialized;
 
 use std::sync::LazyLock;
 
@@ -29,3 +28,12 @@ use super::store::script_by_digest::Script;
 /// Its text is constant: a script made from what clients send would fill the server's script cache.
 pub(crate) static DECIDE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include!("script/general_script_text.rs")));
+
+/// For one even token bucket.
+pub(crate) const LONE_BUCKET: &str = include_str!("script/lone_bucket.lua");
+
+/// For one fixed window, or one sliding window of one slice.
+pub(crate) const LONE_WINDOW: &str = include_str!("script/lone_window.lua");
+
+/// For several even token buckets and windows, which are charged together or not at all, and for a window of several slices.
+pub(crate) const USUAL_QUOTAS: &str = include_str!("script/usual_quotas.lua");

@@ -2,16 +2,19 @@
 //!
 //! `redis/script/decide.lua` does the same.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::{
+    batching::{AnsweredOps, Row},
     subject_settlement::Settlement,
-    wire::{Applied, Reply, StoreCall, Write, subject_value::SubjectValue},
+    wire::{Applied, Reply, StoreCall, Write, plan::ReplyPlan, reply, subject_value::SubjectValue},
 };
 use crate::{
-    algorithm::{CounterIndex, Held, State, States, Verdict, View},
+    algorithm::{CounterIndex, Held, State, States, Verdict},
     clock::{ClockReading, Timestamp},
-    decision::{Marks, Op, Status, UNKNOWN},
+    decision::{Decision, Op},
     limiter::{
         apply_operation::{Apply, OpOutcome, Subject},
         tier_quotas::TierQuotas,
@@ -46,21 +49,23 @@ impl StoreCall<'_> {
         };
         let settlement = has_rows.then(|| begin(&mut subject));
         let held = (settlement.as_ref()).map(|settlement| settlement.held(&subject.nodes));
+        let plan = self.plan.of(self.tier);
+        let plan = plan.ok_or_else(|| foreign("there is no such tier"))?;
         let mut step = Stepper {
             now,
             limits,
             quotas,
             tier: self.tier,
+            plan: &plan.reply,
             held: held.unwrap_or_default(),
             settlement,
             subject: &mut subject,
-            numbers: now.as_micros().to_be_bytes().to_vec(),
+            rows: SmallVec::new(),
         };
         for (op, times) in self.rows {
             step.row(op, *times);
         }
-        step.finish();
-        let reply = Reply::from_bytes(step.numbers);
+        let reply = Reply::decided(step.finish());
         let written = subject.write(self.plan, value, now);
         let write = written.map(|(value, expires_in)| Write { value, expires_in });
         Ok(Applied { reply, write })
@@ -81,27 +86,29 @@ struct Stepper<'a> {
     settlement: Option<Settlement<'a>>,
     /// The units of each quota that leases hold; empty without a settlement.
     held: Vec<Option<Held>>,
-    /// The reply so far.
-    numbers: Vec<u8>,
+    plan: &'a ReplyPlan,
+    /// The decisions so far.
+    rows: SmallVec<[Row; 1]>,
 }
 
 impl Stepper<'_> {
-    /// Applies an operation this many times. Consecutive operations with the same outcome share one
-    /// entry of the reply.
+    /// Applies an operation this many times. Those that change nothing share one row.
     fn row(&mut self, op: &Op, times: usize) {
         let mut left = times;
         while left > 0 {
-            let (outcome, explained) = self.run(op);
-            let (alike, more) = self.alike(op, &outcome, left);
-            self.push_outcome(alike, &outcome, &explained);
-            if let Some(more) = more {
-                self.run(&more);
-            }
-            left -= alike;
+            let decision = self.run(op);
+            let is_as_the_next = match op {
+                Op::Peek(_) | Op::Deny(_) => true,
+                Op::Acquire(_) | Op::Reserve(_) => decision.charged() == 0,
+                _ => false,
+            };
+            let count = if is_as_the_next { left } else { 1 };
+            self.rows.push(Row { count, decision });
+            left -= count;
         }
     }
 
-    fn run(&mut self, op: &Op) -> (OpOutcome, Explained) {
+    fn run(&mut self, op: &Op) -> Decision {
         if let Op::Reset = op {
             // Also the counters of other tiers.
             self.subject.states.fill(State::FRESH);
@@ -132,114 +139,34 @@ impl Stepper<'_> {
         let room = apply.room(&mut key);
         let cost = apply.cost(room.unwrap_or(0));
         let takes = cost.is_some_and(|cost| apply.judge(&mut key, cost, false));
-        let outcome = apply.conclude(&mut key, cost, takes);
-        let statuses = self.quotas.policies.iter().zip(apply.statuses(&mut key));
-        let explained = statuses.map(|(policy, status)| {
-            let used = status.used(policy).unwrap_or(UNKNOWN);
-            (status, (used, policy.step()))
-        });
-        let explained = explained.collect();
+        let OpOutcome { answer, blocked } = apply.conclude(&mut key, cost, takes);
+        let blocked = Duration::from_micros(blocked.div_ceil(1_000));
+        let decision = reply::decision(
+            self.plan,
+            self.now,
+            (answer.outcome(), answer.charged),
+            (answer.shed, blocked),
+            apply.statuses(&mut key),
+        );
         self.subject
             .note(op, before != block, self.now.as_nanos(), self.limits);
-        (outcome, explained)
+        decision
     }
 
-    /// The number of equal consecutive operations with the same outcome, as the script counts them,
-    /// and the operation that does all of them except the first.
-    fn alike(&self, op: &Op, outcome: &OpOutcome, left: usize) -> (usize, Option<Op>) {
-        let charged = outcome.answer.charged;
-        let cost = match op {
-            Op::Peek(_) | Op::Deny(_) => return (left, None),
-            Op::Acquire(_) | Op::Reserve(_) if charged == 0 => return (left, None),
-            Op::Acquire(cost) | Op::Reserve(cost) => *cost,
-            _ => return (1, None),
-        };
-        let [meter] = self.quotas.meters.as_slice() else {
-            return (1, None);
-        };
-        if left == 1 || !meter.is_even() {
-            return (1, None);
-        }
-        let state = &self.subject.states[self.quotas.counters[0].0];
-        let now = self.now.as_nanos();
-        let view = View::of(self.tier.class(), &self.held, 0);
-        let further = meter.available(state, now, view) / cost;
-        let further = usize::try_from(further).map_or(left - 1, |more| more.min(left - 1));
-        let more = (further > 0).then(|| Op::Hit(further as u64 * cost));
-        (1 + further, more)
-    }
-
-    /// Grants units, and adds the reply to the message, or how long a denial stays cached.
-    fn finish(&mut self) {
+    /// Grants units. The decisions, with the answer to the message, or how long a denial stays cached.
+    fn finish(mut self) -> AnsweredOps {
         let is_blocked = self.subject.block().left(self.now.as_nanos(), None) > 0;
         let settlement = self.settlement.as_mut();
-        let reply = settlement.and_then(|settlement| settlement.finish(self.subject, is_blocked));
-        if let Some(reply) = reply {
-            for number in reply.numbers() {
-                self.push(number);
-            }
-        }
+        let lease = settlement.and_then(|settlement| settlement.finish(self.subject, is_blocked));
         let settlement = self.settlement.as_ref();
         let hold = settlement.and_then(|settlement| settlement.hold_beside(&self.subject.nodes));
-        if let Some(hold) = hold {
-            self.push(hold);
+        AnsweredOps {
+            rows: self.rows,
+            lease: lease.map(Box::new),
+            hold: hold.map(Duration::from_micros),
         }
-    }
-
-    fn push_outcome(&mut self, alike: usize, outcome: &OpOutcome, explained: &Explained) {
-        let OpOutcome { answer, blocked } = outcome;
-        let wait = match answer.verdict {
-            Verdict::Fits { wait } => wait,
-            Verdict::After(_) | Verdict::Never => 0,
-        };
-        self.push(alike as u64);
-        let is_denied = !answer.verdict.fits();
-        self.push(u64::from(is_denied) + u64::from(is_denied && answer.shed));
-        self.push(wait.div_ceil(1_000));
-        self.push(answer.charged);
-        self.push(blocked.div_ceil(1_000));
-        for (status, used) in explained {
-            self.status(status, *used);
-        }
-    }
-
-    fn status(&mut self, status: &Status, (used, step): (u64, u64)) {
-        let micros = |time: u64| {
-            if time == UNKNOWN {
-                UNKNOWN
-            } else {
-                time.div_ceil(1_000)
-            }
-        };
-        let denied = u64::from(status.is(Marks::DENIED));
-        if status.is_bucket() {
-            let now = self.now.as_nanos();
-            let last = if step == 0 { now } else { now - now % step };
-            let used = status.end.saturating_sub(last);
-            // The flags include the part of the level below a microsecond.
-            self.push(denied + 4 * (used % 1_000));
-            self.push(micros(status.wait));
-            return self.push(used / 1_000);
-        }
-        self.push(denied + 2 * u64::from(status.is(Marks::EXCESS)));
-        self.push(micros(status.wait));
-        self.push(if status.is(Marks::COUNT) {
-            used
-        } else {
-            status.left
-        });
-        self.push(micros(status.reset_after));
-        self.push(micros(status.window));
-    }
-
-    /// Adds a number as the script writes it: `u64::MAX` has the bytes of -1.
-    fn push(&mut self, number: u64) {
-        self.numbers.extend_from_slice(&number.to_be_bytes());
     }
 }
-
-/// The status of each quota, the units in use, and the step of its bucket.
-type Explained = SmallVec<[(Status, (u64, u64)); 2]>;
 
 /// The states of a key by counter; as many follow for responses.
 struct Counted<'a> {

@@ -11,10 +11,18 @@ pub(super) mod plan;
 pub(super) mod reply;
 pub(super) mod subject_value;
 
-use std::time::Duration;
+use std::{iter, time::Duration};
 
-use self::{node_message::NodeMessage, plan::Plan};
-use crate::{decision::Op, limiter::tier_set::Chosen};
+use self::{
+    node_message::{NodeMessage, NodeReply},
+    plan::Plan,
+};
+use super::batching::{AnsweredOps, Row};
+use crate::{
+    decision::{Decision, Op},
+    limiter::tier_set::Chosen,
+    store::error::StoreError,
+};
 
 /// Operations on the value of one key, to be done in one step.
 ///
@@ -39,7 +47,15 @@ pub struct LateCall {
 
 /// The reply to a [`StoreCall`]: each operation's outcome, for the limiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply(Vec<u8>);
+pub struct Reply(ReplyOf);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ReplyOf {
+    /// A script's.
+    Text(Vec<u8>),
+    /// The reply of [`StoreCall::apply`].
+    Decided(AnsweredOps),
+}
 
 /// The outcome of [`StoreCall::apply`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +117,32 @@ impl<'a> StoreCall<'a> {
         }
     }
 
+    /// The decision about each operation.
+    pub(super) fn decisions(&self, reply: Reply) -> Result<Vec<Decision>, StoreError> {
+        match self.explained(reply)?.0 {
+            ReplyOf::Decided(answered) => {
+                Ok(answered.rows.into_iter().map(|row| row.decision).collect())
+            }
+            ReplyOf::Text(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// A reply as the decision about each operation, and the answer to the message: two with the same are then equal.
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignData`](crate::store::StoreErrorKind::ForeignData) if it is no reply to this call.
+    #[doc(hidden)]
+    pub fn explained(&self, reply: Reply) -> Result<Reply, StoreError> {
+        let plan = self.plan.of(self.tier);
+        let plan = plan.ok_or_else(|| StoreError::foreign("there is no such tier"))?;
+        let mut answered = reply::of_store(reply, &plan.reply, self)?;
+        let rows = answered.rows.into_iter();
+        let single = |row: Row| iter::repeat_n(Row { count: 1, ..row }, row.count);
+        answered.rows = rows.flat_map(single).collect();
+        Ok(Reply::decided(answered))
+    }
+
     /// Adds a node's message: the reply to the call ends with the reply to the message, see
     /// [`NodeReply::split`](message::NodeReply::split).
     #[doc(hidden)]
@@ -136,11 +178,19 @@ impl Reply {
     /// The reply of the script.
     #[doc(hidden)]
     pub const fn from_bytes(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+        Self(ReplyOf::Text(bytes))
     }
 
+    pub(super) const fn decided(answered: AnsweredOps) -> Self {
+        Self(ReplyOf::Decided(answered))
+    }
+
+    /// The store's answer to the message of the call, which had one.
     #[doc(hidden)]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+    pub fn to_message(&self) -> Option<NodeReply> {
+        match &self.0 {
+            ReplyOf::Text(text) => NodeReply::split(text).map(|(_, answer)| answer),
+            ReplyOf::Decided(answered) => answered.lease.as_deref().copied(),
+        }
     }
 }

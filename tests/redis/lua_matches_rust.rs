@@ -1,4 +1,5 @@
-//! The script and its twin in Rust give the same: the reply, the value and its lifetime, to the byte.
+//! The script and its twin in Rust give the same: decisions and answers to messages in each number, the value and its
+//! lifetime to the byte.
 //!
 //! Also of lease clauses, that come in and out of order, once and twice.
 //!
@@ -187,10 +188,11 @@ impl Both {
                 write: own_write,
                 ..
             }) => {
-                let own = own.as_bytes();
-                self.check(own == reply, || {
-                    let [own, reply] = [own, &reply].map(numbers);
-                    format!("{}:\n{own}\nand\n{reply}", of_the_call())
+                let own = call.explained(own).unwrap();
+                let told = call.explained(Reply::from_bytes(reply.clone()));
+                self.check(told.as_ref().ok() == Some(&own), || {
+                    let numbers = numbers(&reply);
+                    format!("{}:\n{own:#?}\nand\n{told:#?} of {numbers}", of_the_call())
                 });
                 self.check(is_same(own_write.as_ref(), write.as_deref()), || {
                     let own = own_write.as_ref().map(written);

@@ -324,7 +324,8 @@ async fn shadow_that_answers_after_the_response_is_settled_by_its_status() {
             let held = Arc::clone(&held);
             Box::pin(async move {
                 let _answers = held.acquire().await;
-                Ok(fake::of_bucket(is_denied, 7))
+                let used = if is_denied { 86_400_000_000 } else { 7 };
+                Ok(fake::of_bucket(is_denied, used))
             })
         });
         let builder = RedisStore::builder().deadline(Duration::from_secs(20));

@@ -1,7 +1,10 @@
 //! The stored format of states: a text for each, and bytes for the entries of a log.
 
 use super::{CompiledQuota, Rate, State};
-use crate::algorithm::{fixed_window::Window, log_entries::Log, sliding_window::Slices};
+use crate::{
+    algorithm::{View, fixed_window::Window, log_entries::Log, sliding_window::Slices},
+    quota::{MAX_COUNT, MAX_REFILL_NANOS},
+};
 
 /// The bytes of a log entry: seven for the microsecond, three for the count.
 const ENTRY: usize = 10;
@@ -23,6 +26,41 @@ impl CompiledQuota {
         }
     }
 
+    /// The state in a script's reply at `now`; `None` for numbers that no script sends, and for a log: its state is in no reply.
+    pub(crate) fn state_of_numbers(
+        &self,
+        now: u64,
+        mut next: impl FnMut() -> Option<u64>,
+    ) -> Option<State> {
+        let mut next = || next().filter(|number| *number <= MAX_COUNT);
+        match &self.rate {
+            Rate::Bucket(bucket) => {
+                let level = next()?.checked_mul(1_000)?.checked_add(next()?)?;
+                let tat = bucket.fresh_until(now).saturating_add(level);
+                (level <= MAX_REFILL_NANOS).then_some(State::Instant(tat))
+            }
+            Rate::FixedWindow(_) => {
+                let (index, count) = (next()?, next()?);
+                Some(State::Window(Window { index, count }))
+            }
+            Rate::SlidingWindow(window) => {
+                let newest = next()?;
+                let counts = (0..=window.slices).map(|_| next());
+                let counts = counts.collect::<Option<_>>()?;
+                Some(State::Slices(Box::new(Slices { newest, counts })))
+            }
+            Rate::SlidingLog(_) => None,
+        }
+    }
+
+    /// Nanoseconds until a stored state is as good as none. At most a slice longer than until it is fresh.
+    pub(crate) fn lasts(&self, state: &State, now: u64, view: View<'_>) -> u64 {
+        let Rate::SlidingWindow(window) = &self.rate else {
+            return self.reset_after(state, now, view);
+        };
+        window.lasts(self.seen(state, now, view).slices(), now)
+    }
+
     /// Writes a state as text, and the entries of a log to `bytes`.
     pub(crate) fn write(&self, state: &State, bytes: &mut Vec<u8>) -> String {
         match &self.rate {
@@ -41,11 +79,6 @@ impl CompiledQuota {
     /// been full for long.
     pub(crate) const fn keeps_text(&self) -> bool {
         matches!(&self.rate, Rate::Bucket(bucket) if !bucket.is_queue())
-    }
-
-    /// Whether units return one by one.
-    pub(crate) const fn is_even(&self) -> bool {
-        self.token().is_some()
     }
 
     /// Whether states have bytes in addition to their text.

@@ -175,6 +175,24 @@ impl CompiledQuota {
         }
     }
 
+    /// The status of a log for a class, from the numbers in a script's reply: the units in use, and the times until all have
+    /// left the period and, if no unit is free, until one is.
+    pub(crate) fn status_of_log(
+        &self,
+        class: Priority,
+        [used, reset_after, until_next]: [u64; 3],
+    ) -> Status {
+        let part = self.part(class);
+        let limit = part.rate.most() - part.extra;
+        let left = limit.saturating_sub(used);
+        let window = match left {
+            _ if limit == 0 => self.interval,
+            0 => until_next,
+            left => left.saturating_mul(self.interval),
+        };
+        Status::counted(left, reset_after, window).in_excess(part.extra > 0 && used > limit)
+    }
+
     /// The latest instant at which a lease may end; a unit that is spent later would count in another
     /// window. `None` if there is no such bound.
     pub(crate) fn lease_end(&self, state: &State, now: u64) -> Option<u64> {

@@ -19,8 +19,11 @@
 -- the rows of nodes.
 --
 -- The reply is one text for each key, without an array for one key: whole numbers of eight bytes each, highest
--- byte first. They are the time, and then the outcome of each operation. The error of one of many keys is a text
--- that begins with `-`.
+-- byte first. They are the time, and then rows: equal operations that followed one another with one outcome. The node
+-- computes all that follows from the numbers of a row: how many operations; flags, 1 if they were denied, 2 if only
+-- for their class, 4 if the units that nodes hold come next (for each quota the units and their time in two parts, then
+-- the end of the last lease); the units that each operation took; the time of a block; and the state of each quota that
+-- the first operation was judged by, before its charge. The error of one of many keys is a text that begins with `-`.
 
 -- A call spends most of its time on making objects, above all functions. So the usual path of an operation is one
 -- piece of code, rare code is made when it is needed, and a subject's state is in few tables.
@@ -30,7 +33,7 @@ local FOREIGN = 'RATELIMIT the value of this key is not one of ours'
 local APART = 'RATELIMIT_CLOCK the clock of the server is more than a window of the calendar away from that of the limiter'
 
 local slots, active, made = {}, {}, {}
-local has_log, has_counts, has_class = false, false, false
+local has_log, has_class = false, false
 
 -- Makes a quota the part that a class of requests may use. The state stays that of the whole quota, which
 -- refunds, settlements and clamps use: `whole` has its capacity.
@@ -54,10 +57,8 @@ for at = 5, first_op - 1, SLOT_FIELDS do
     end
     -- The windows of a calendar are a list of instants.
     local one, two = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7]) or ARGV[at + 7]
-    -- The reply has only the level of a bucket: the limiter computes the rest.
-    local level = algorithm.level
     local capacity, tu, tn, full_u, full_n = ARGV[at + 2] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, nil, nil
-    if level then full_u, full_n = mul(capacity, tu, tn) else has_counts = true end
+    if letter == 't' or letter == 'l' then full_u, full_n = mul(capacity, tu, tn) end
     -- An argument has the most that can count if that is more than the quota's own capacity.
     local most_u, most_n = full_u or capacity, full_n
     if ARGV[at + 8] ~= '' then most_u, most_n = ARGV[at + 8] + 0, tonumber(ARGV[at + 9]) end
@@ -65,9 +66,9 @@ for at = 5, first_op - 1, SLOT_FIELDS do
     local q = {
         algorithm = algorithm, capacity = capacity, extra = ARGV[at + 3] + 0, tu = tu, tn = tn,
         step = one, slice = one, slices = two, period_u = one, period_n = two,
-        most_u = most_u, most_n = most_n, full_u = full_u, full_n = full_n, level = level,
+        most_u = most_u, most_n = most_n, full_u = full_u, full_n = full_n,
         index = false, ends = false, next_ends = false,
-        state = false, counted = false, denied = 0, retry_after = -1,
+        state = false, counted = false, told = false, wait = 0,
     }
     if letter == 'c' and not algorithm.place(q, one, two) then return redis.error_reply(APART) end
     local kept = string.byte(ARGV[at + 3]) == 45 and -ARGV[at + 3]
@@ -78,37 +79,61 @@ for at = 5, first_op - 1, SLOT_FIELDS do
 end
 
 -- The subject: the end of a block in two parts, and whether it is by hand; the outcome of the last operation;
--- for a value with rows the part of the head about them, later the object that handles them, and the text with the
--- rows, which begin at the byte `rows_at`.
+-- for a value with rows the part of the head about them, later the object that handles them, the units that nodes hold
+-- as the reply has them, and the text with the rows, which begin at the byte `rows_at`.
 local it = {
-    end_u = 0, end_n = 0, by_hand = '', denied = 0, breached = false, wait = 0, charged = 0, leases = false,
+    end_u = 0, end_n = 0, by_hand = '', denied = 0, breached = false, charged = 0, leases = false, held = false,
     rows = false, rows_at = 1,
 }
 
--- Checks the cost against all quotas, and keeps each verdict.
-local function judge(cost)
-    local denied, can_fit, wait_u, wait_n = 0, true, 0, 0
+-- How long the subject stays blocked.
+local function blocked_for()
+    if it.end_u == 0 and it.end_n == 0 then return 0 end
+    return micros_up(sub(it.end_u, it.end_n, now, 0))
+end
+
+-- The most units that fit all quotas.
+local function available()
+    local least = active[1].algorithm.available(active[1], active[1].state)
+    for i = 2, #active do
+        least = min(least, active[i].algorithm.available(active[i], active[i].state))
+    end
+    return least
+end
+
+local function charge(units)
     for i = 1, #active do
         local q = active[i]
-        local verdict, u, n = q.algorithm.verdict(q, q.state, cost)
-        q.retry_after = -1
-        if verdict == FITS then
-            q.denied = 0
-            if less(wait_u, wait_n, u, n) then wait_u, wait_n = u, n end
-        else
-            denied, q.denied = 1, 1
-            if verdict == AFTER then q.retry_after = micros_up(u, n) else can_fit = false end
+        q.algorithm.charge(q, q.state, units)
+    end
+end
+
+-- Checks the cost against all quotas, and notes the state of each for the reply. A log notes its numbers after the
+-- operation, but how long its denial lasts.
+local function judge(cost)
+    local denied, breached = 0, true
+    for i = 1, #active do
+        local q = active[i]
+        local algorithm, state = q.algorithm, q.state
+        q.told, q.wait = not algorithm.wait and algorithm.told(q, state), 0
+        if cost > 0 and cost > algorithm.available(q, state) then
+            denied = 1
+            if cost > q.capacity then
+                breached, q.wait = false, -1
+            elseif algorithm.wait then
+                q.wait = micros_up(algorithm.wait(q, state, cost))
+            end
         end
     end
-    it.denied, it.breached, it.charged = denied, denied == 1 and can_fit, 0
-    it.wait = denied == 1 and 0 or micros_up(wait_u, wait_n)
-    if denied == 1 and has_class then
+    it.denied, it.breached, it.charged = denied, denied == 1 and breached, 0
+    if denied == 0 then return end
+    if has_class then
         for i = 1, #active do
             local q = active[i]
-            if q.algorithm.verdict(q.whole, q.state, cost) ~= FITS then return end
+            if cost > q.algorithm.available(q.whole, q.state) then return end
         end
         -- Critical requests fit: a denial of the class alone starts no block.
-        it.denied, it.breached = 2, false
+        it.denied, it.breached = 3, false
     end
 end
 
@@ -124,27 +149,6 @@ local function read_states(heads, field, bytes)
         q[field], bytes = state, rest or bytes
     end
     return count == #slots and bytes or nil
-end
-
--- The numbers of a quota that is no bucket.
-local measure = has_counts and function(q)
-    local algorithm, state = q.algorithm, q.state
-    local left = algorithm.available(q, state)
-    local remaining, window = max(left - q.extra, 0), 0
-    if algorithm.window_end then
-        -- A window reports its count: the limiter computes what is left.
-        local u, n, count = algorithm.window_end(q, state)
-        window = micros_up(u, n)
-        if not q.whole then remaining = count end
-    elseif remaining > 0 then
-        window = micros_up(mul(remaining, q.tu, q.tn))
-    else
-        local verdict, u, n = algorithm.verdict(q, state, q.extra + 1)
-        if verdict == AFTER then window = micros_up(u, n) end
-        if verdict == NEVER then window = micros_up(q.tu, q.tn) end
-    end
-    local flags = q.denied + (left < q.extra and 2 or 0)
-    return pack('>i8i8i8i8i8', flags, q.retry_after, remaining, micros_up(algorithm.reset_after(q, state)), window)
 end
 
 -- The rare operations, made when the first of them comes. Each returns how long the subject stays blocked, as far as
@@ -191,33 +195,10 @@ local function make_rare()
         return heads, tails
     end
 
-    -- The most units that fit all quotas.
-    local function available()
-        local least
-        for _, q in ipairs(active) do
-            local here = q.algorithm.available(q, q.state)
-            if not least or here < least then least = here end
-        end
-        return least
-    end
-
-    -- The cost of an operation that takes the units that are left, at most `most`.
-    function rare.up_to(most, blocked)
-        return min(most, blocked > 0 and 1 or max(available(), 1))
-    end
-
-    local function blocked_for()
-        return micros_up(sub(it.end_u, it.end_n, now, 0))
-    end
-
     local function hit(cost)
         judge(cost)
         it.charged = min(cost, available())
-        if cost > 0 then
-            for _, q in ipairs(active) do q.algorithm.charge(q, q.state, cost) end
-        end
-        -- A request that passes regardless of the limit waits in no queue.
-        it.wait = 0
+        if cost > 0 then charge(cost) end
     end
 
     -- The quota without the part of a class, with the units that it may owe added to those that it holds.
@@ -250,13 +231,11 @@ local function make_rare()
 
     -- Counts regardless of the limits, and denies if the count is above one of them.
     local function count_on(cost)
-        it.denied, it.breached, it.wait, it.charged = 0, false, 0, cost
+        it.denied, it.breached, it.charged = 0, false, cost
         for _, q in ipairs(active) do
             if cost > 0 then q.algorithm.count(whole(q), q.state, cost) end
-            local verdict, u, n = q.algorithm.over(whole(q), q.state, cost)
-            q.denied, q.retry_after = 0, -1
-            if verdict ~= FITS then it.denied, q.denied = 1, 1 end
-            if verdict == AFTER then q.retry_after = micros_up(u, n) end
+            if q.algorithm.is_over(whole(q), q.state) then it.denied = 1 end
+            q.told = q.algorithm.told(q, q.state)
         end
     end
 
@@ -291,7 +270,7 @@ local function make_rare()
             q.counted = q.counted or q.algorithm.fresh()
             q.algorithm.clamp(q, q.counted)
             q.algorithm.charge(whole(q), q.counted, cost)
-            if q.algorithm.verdict(whole(q), q.counted, 1) ~= FITS then is_used_up = true end
+            if q.algorithm.available(whole(q), q.counted) < 1 then is_used_up = true end
         end
         if is_used_up and blocked_for() == 0 then
             it.end_u, it.end_n, it.by_hand = now + block_u, block_n, ''
@@ -306,7 +285,7 @@ local function make_rare()
     -- Units that were used already. What each quota may owe follows.
     function rare.o(cost, at)
         judge(cost)
-        it.charged, it.wait = spend(cost, at), 0
+        it.charged = spend(cost, at)
         return blocked_for(), at + #active
     end
 
@@ -376,7 +355,7 @@ for i = 1, #KEYS do
         q.counted = nil
         if not value or failure then q.state = q.algorithm.fresh() end
     end
-    it.end_u, it.end_n, it.by_hand = 0, 0, ''
+    it.end_u, it.end_n, it.by_hand, it.held = 0, 0, '', false
     if value and not failure then
         local head, bytes = value, ''
         local line = has_log and string.find(value, '\n', 1, true)
@@ -409,9 +388,6 @@ for i = 1, #KEYS do
         end
     end
 
-    -- The operations. Those in a row with one outcome share one entry of the reply: how many there are, whether they
-    -- were denied, the wait in a queue, the units that each of them took, the time of a block, and the numbers of each
-    -- quota after the first of them.
     local reply, more
     local row = failure and last + 1 or first
     while row <= last do
@@ -419,19 +395,24 @@ for i = 1, #KEYS do
         row = row + 3
         local after = row
         while times > 0 do
-            local blocked, units, takes = 0, cost, op == 'a' or op == 'v'
-            if it.end_u > 0 or it.end_n > 0 then blocked = micros_up(sub(it.end_u, it.end_n, now, 0)) end
-            if op == 'u' then
-                rare = rare or make_rare()
-                units, takes = rare.up_to(cost, blocked), true
-            end
+            local blocked, here, units = blocked_for(), 1, cost
+            local takes = op == 'a' or op == 'v' or op == 'u'
             if takes or op == 'p' or op == 'd' then
-                -- A blocked subject takes nothing.
+                -- Those that are left, or one, which is denied.
+                if op == 'u' then units = min(cost, blocked > 0 and 1 or max(available(), 1)) end
                 judge(units)
-                if takes and blocked == 0 and it.denied == 0 and units > 0 then
-                    for k = 1, #active do active[k].algorithm.charge(active[k], active[k].state, units) end
-                    it.charged = units
+                -- A blocked subject takes nothing.
+                if takes and blocked == 0 and it.denied == 0 then it.charged = units end
+                -- How many operations in a row have the same outcome. A peek or a denial changes nothing except that it
+                -- starts a block. The numbers of a log change with each charge.
+                if times > 1 and op ~= 'u' then
+                    if it.charged == 0 then
+                        here = times
+                    elseif not has_log then
+                        here = min(times, quotient(available(), cost))
+                    end
                 end
+                if it.charged > 0 then charge(here * units) end
                 -- The first denial of a cost that could fit starts a block. Not for a peek, nor for a reservation: the
                 -- limiter sends another operation then.
                 if block_u and it.breached and blocked == 0 and op ~= 'v' and op ~= 'p' then
@@ -443,38 +424,17 @@ for i = 1, #KEYS do
                 blocked, after = rare[op](cost, row)
             end
 
-            -- How many operations in a row have the same outcome, as far as that is known without doing them. A peek or
-            -- a denial changes nothing except that it starts a block. With a single even bucket only its level changes.
-            local here = 1
-            if times > 1 then
-                local q = active[1]
-                if op == 'p' or op == 'd' or (op == 'a' or op == 'v') and it.charged == 0 then
-                    here = times
-                elseif (op == 'a' or op == 'v') and #active == 1 and q.algorithm.is_even and q.step == 0 then
-                    here = min(times, 1 + quotient(q.algorithm.available(q, q.state), cost))
-                end
-            end
-            local text = pack('>i8i8i8i8i8', here, it.denied, it.wait, it.charged, blocked)
+            local flags, held = it.denied, ''
+            if it.held then flags, held, it.held = flags + 4, it.held, false end
+            local text = pack('>i8i8i8i8', here, flags, it.charged, blocked) .. held
             for k = 1, #active do
-                local q = active[k]
-                if q.level then
-                    -- The flags with the nanoseconds of the level, when to retry, and the microseconds of the level.
-                    local u, n = q.level(q.state)
-                    text = text .. pack('>i8i8i8', q.denied + 4 * n, q.retry_after, u)
-                else
-                    text = text .. measure(q)
-                end
+                text = text .. (active[k].told or active[k].algorithm.told(active[k], active[k].state))
             end
             if reply then
                 more = more or {}
                 more[#more + 1] = text
             else
                 reply = packed_now .. text
-            end
-            if here > 1 and it.charged > 0 then
-                for k = 1, #active do
-                    active[k].algorithm.charge(active[k], active[k].state, (here - 1) * cost)
-                end
             end
             times = times - here
         end
@@ -517,10 +477,10 @@ for i = 1, #KEYS do
             if u < last_end then u, n = last_end, 0 end
             for k = 1, #slots do
                 local q = slots[k]
-                local ru, rn = q.algorithm.reset_after(q, q.state)
+                local ru, rn = q.algorithm.lasts(q, q.state)
                 if less(u, n, ru, rn) then u, n = ru, rn end
                 if q.counted then
-                    ru, rn = q.algorithm.reset_after(q, q.counted)
+                    ru, rn = q.algorithm.lasts(q, q.counted)
                     if less(u, n, ru, rn) then u, n = ru, rn end
                 end
             end

@@ -3,7 +3,8 @@
 
 local FixedWindow = {
     new = '0:0',
-    verdict = 0, available = 0, reset_after = 0, window_end = 0, charge = 0, count = 0, over = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
+    available = 0, told = 0, lasts = 0, until_end = 0, charge = 0, count = 0, is_over = 0, refund = 0, clamp = 0, fresh = 0,
+    parse = 0, text = 0,
 }
 
 -- The number of now's window.
@@ -18,17 +19,12 @@ local function current(q, window)
     return window.index, window.count
 end
 
-local function until_end(q, index)
+-- The time until the current window ends.
+function FixedWindow.until_end(q, window)
+    local index = current(q, window)
     if q.index then return (index == q.index and q.ends or q.next_ends) - now, 0 end
     local u, n = mul(index + 1, q.period_u, q.period_n)
     return sub(u, n, now, 0)
-end
-
-function FixedWindow.verdict(q, window, cost)
-    local index, count = current(q, window)
-    if cost > q.capacity then return NEVER end
-    if cost == 0 or cost <= q.capacity - count then return FITS, 0, 0 end
-    return AFTER, until_end(q, index)
 end
 
 function FixedWindow.available(q, window)
@@ -36,17 +32,14 @@ function FixedWindow.available(q, window)
     return max(q.capacity - count, 0)
 end
 
-function FixedWindow.reset_after(q, window)
-    local index, count = current(q, window)
-    if count == 0 then return 0, 0 end
-    return until_end(q, index)
+function FixedWindow.told(q, window)
+    return pack('>i8i8', current(q, window))
 end
 
--- The time until the window ends, and its count, which may be above the limit.
-function FixedWindow.window_end(q, window)
-    local index, count = current(q, window)
-    local u, n = until_end(q, index)
-    return u, n, count
+function FixedWindow.lasts(q, window)
+    local _, count = current(q, window)
+    if count == 0 then return 0, 0 end
+    return FixedWindow.until_end(q, window)
 end
 
 -- A larger quota that shares the window may have counted more.
@@ -61,12 +54,10 @@ function FixedWindow.count(q, window, cost)
     window.index, window.count = index, min(count + cost, q.most_u)
 end
 
--- The verdict on a cost that was counted.
-function FixedWindow.over(q, window, cost)
-    local index, count = current(q, window)
-    if count <= q.capacity then return FITS, 0, 0 end
-    if cost > q.capacity then return NEVER end
-    return AFTER, until_end(q, index)
+-- Whether more is counted than the limit.
+function FixedWindow.is_over(q, window)
+    local _, count = current(q, window)
+    return count > q.capacity
 end
 
 function FixedWindow.refund(q, window, cost, charge)

@@ -2,34 +2,25 @@
 
 local LeakyBucket = {
     new = '0', fresh = Instant.fresh, parse = Instant.parse, text = Instant.text,
-    verdict = 0, level = 0, available = 0, reset_after = 0, charge = 0, refund = 0, clamp = 0,
+    available = 0, told = 0, lasts = 0, charge = 0, refund = 0, clamp = 0,
 }
 
 local function ahead(next)
     return sub(next.u, next.n, now, 0)
 end
 
-function LeakyBucket.verdict(q, next, cost)
-    if cost == 0 then return FITS, 0, 0 end
-    if cost > q.capacity then return NEVER end
-    local bu, bn = mul(cost - 1, q.tu, q.tn)
-    local u, n = add(bu, bn, ahead(next))
-    local longest_u, longest_n = sub(q.full_u, q.full_n, q.tu, q.tn)
-    if not less(longest_u, longest_n, u, n) then return FITS, u, n end
-    return AFTER, sub(u, n, longest_u, longest_n)
+-- A part of a slot that is not free yet is none.
+function LeakyBucket.available(q, next)
+    local u, n = sub(q.full_u, q.full_n, ahead(next))
+    return div(u, n, q.tu, q.tn)
+end
+
+function LeakyBucket.told(_, next)
+    return pack('>i8i8', ahead(next))
 end
 
 -- The time until the queue is empty.
-function LeakyBucket.level(next)
-    return ahead(next)
-end
-
-function LeakyBucket.available(q, next)
-    local u, n = ahead(next)
-    return max(q.capacity - div_ceil(u, n, q.tu, q.tn), 0)
-end
-
-function LeakyBucket.reset_after(_, next)
+function LeakyBucket.lasts(_, next)
     return ahead(next)
 end
 

@@ -25,11 +25,11 @@ local function Holders(slots, active, it)
     -- The message: its place in the arguments, its row, and the place of the row. The row counts as taken out until
     -- the value is written.
     local message, mine, mine_at, status, is_repeat, length, wanted, is_eventual
-    local plain, levels, letters, made, by = {}, {}, {}, {}, {}
+    local plain, letters, made, by = {}, {}, {}, {}
     -- A bit for each slot of a lease of this tier; nil where the tier cannot be leased.
     local own_mask, bit = 0, 1
     for k = 1, #slots do
-        plain[k], levels[k], letters[k] = slots[k].algorithm, slots[k].level, ARGV[5 + (k - 1) * 10]
+        plain[k], letters[k] = slots[k].algorithm, ARGV[5 + (k - 1) * 10]
         if ARGV[6 + (k - 1) * 10] == '1' then
             if k > MOST_SLOTS or UNLEASED[letters[k]] then own_mask = nil end
             own_mask = own_mask and own_mask + bit
@@ -121,8 +121,7 @@ local function Holders(slots, active, it)
         return made[letter]
     end
 
-    -- The algorithm of a slot with reserved units: it decides as if they were charged. The wait of a denial is measured
-    -- on a state that charges them when the last lease ends.
+    -- The algorithm of a slot with reserved units: it decides as if they were charged.
     local function beside(k)
         local q, algorithm, letter = slots[k], plain[k], letters[k]
 
@@ -154,51 +153,38 @@ local function Holders(slots, active, it)
 
         -- The quota `of` is the slot's, or the whole quota if the slot's is a part.
         local function available(of, state)
-            return algorithm.available(of, with(state))
-        end
-
-        -- Units of a log that are spent later stay for the period from then on.
-        local function delayed(u)
-            return letter == 'g' and u + max(q.held_until - now, 0) or u
+            return algorithm.available(of, state == q.state and with(state) or state)
         end
 
         return {
-            new = algorithm.new, is_even = algorithm.is_even, refund = algorithm.refund, clamp = algorithm.clamp,
-            fresh = algorithm.fresh, parse = algorithm.parse, text = algorithm.text, available = available,
+            new = algorithm.new, refund = algorithm.refund, clamp = algorithm.clamp, fresh = algorithm.fresh,
+            parse = algorithm.parse, text = algorithm.text, told = algorithm.told, available = available,
             count = algorithm.count,
 
-            over = algorithm.over and function(of, state, cost)
-                return algorithm.over(of, with(state), cost)
+            is_over = algorithm.is_over and function(of, state)
+                return algorithm.is_over(of, with(state))
             end,
 
-            verdict = function(of, state, cost)
-                if state ~= q.state then return algorithm.verdict(of, state, cost) end
-                local verdict, u, n = algorithm.verdict(of, with(state), cost)
-                if verdict ~= AFTER then return verdict, u, n end
-                verdict, u, n = algorithm.verdict(of, with(state, true), cost)
-                return verdict, delayed(u), n
+            used = algorithm.used and function(of, state)
+                return algorithm.used(of, with(state))
             end,
 
-            reset_after = function(_, state)
-                if state ~= q.state then return algorithm.reset_after(q, state) end
-                local u, n = algorithm.reset_after(q, with(state, true))
-                return delayed(u), n
+            -- Units of a log that are spent later stay for the period from then on.
+            wait = algorithm.wait and function(of, state, cost)
+                local u, n = algorithm.wait(of, with(state), cost)
+                return u + max(q.held_until - now, 0), n
+            end,
+
+            lasts = function(_, state)
+                if state ~= q.state then return algorithm.lasts(q, state) end
+                local u, n = algorithm.lasts(q, with(state, true))
+                return letter == 'g' and u + max(q.held_until - now, 0) or u, n
             end,
 
             charge = function(of, state, cost)
                 if state ~= q.state then return algorithm.charge(of, state, cost) end
                 cost = min(cost, available(of, state))
                 if cost > 0 then algorithm.charge(of, state, cost) end
-            end,
-
-            window_end = algorithm.window_end and function(_, state)
-                return algorithm.window_end(q, with(state))
-            end,
-
-            level = levels[k] and function(state)
-                local as_now = with(state)
-                if less(q.most_u, q.most_n, as_now.u, as_now.n) then return q.most_u, q.most_n end
-                return as_now.u, as_now.n
             end,
         }
     end
@@ -231,11 +217,18 @@ local function Holders(slots, active, it)
             q.held, q.held_u, q.held_n, q.held_until = held, u, n, till
             if held > 0 then
                 by[k] = by[k] or beside(k)
-                q.algorithm, q.level = by[k], by[k].level or levels[k]
+                q.algorithm = by[k]
             else
-                q.algorithm, q.level = plain[k], levels[k]
+                q.algorithm = plain[k]
             end
         end
+    end
+
+    -- Adds the units of nodes to the reply.
+    local function tell_held()
+        local text = ''
+        for k = 1, #active do text = text .. pack('>i8i8i8', active[k].held, active[k].held_u, active[k].held_n) end
+        it.held = text .. pack('>i8', slots[1].held_until)
     end
 
     -- The units reserved on a mask, and their place among the groups.
@@ -383,7 +376,7 @@ local function Holders(slots, active, it)
         for k = 1, #slots do
             local q = slots[k]
             if group.has[k] and letters[k] == 'f' then
-                row.ends = min(row.ends, now + (plain[k].window_end(q, q.state)))
+                row.ends = min(row.ends, now + (plain[k].until_end(q, q.state)))
             elseif group.has[k] and letters[k] == 's' then
                 local index = quotient(now, q.slice)
                 if q.state.newest == index + 1 then index = index + 1 end
@@ -427,6 +420,7 @@ local function Holders(slots, active, it)
             settle_mine()
         end
         hold()
+        if #groups > 0 then tell_held() end
         return true
     end
 
@@ -437,6 +431,7 @@ local function Holders(slots, active, it)
             mine.units = 0
         end
         hold()
+        tell_held()
     end
 
     -- Grants units, and adds the reply to the message. Without a message, while nodes hold units, adds how long a node
@@ -511,7 +506,7 @@ local function Holders(slots, active, it)
     end
 
     function api.close()
-        for k = 1, #slots do slots[k].algorithm, slots[k].level = plain[k], levels[k] end
+        for k = 1, #slots do slots[k].algorithm = plain[k] end
     end
 
     return api

@@ -5,7 +5,7 @@
 
 local SlidingLog = {
     new = '0:0',
-    verdict = 0, available = 0, reset_after = 0, charge = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
+    available = 0, used = 0, wait = 0, told = 0, lasts = 0, charge = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
 }
 
 local ENTRY = 10
@@ -67,7 +67,7 @@ local function gone(q, log)
     return log.gone, log.gone_sum
 end
 
-local function log_used(q, log)
+function SlidingLog.used(q, log)
     local _, sum = gone(q, log)
     return log.total - sum
 end
@@ -96,26 +96,36 @@ local function tidy(q, log)
     end
 end
 
-function SlidingLog.verdict(q, log, cost)
-    if cost > q.capacity then return NEVER end
+-- The time until a cost fits that does not fit now, but can.
+function SlidingLog.wait(q, log, cost)
     local room = q.capacity - cost
-    if cost == 0 or log_used(q, log) <= room then return FITS, 0, 0 end
     local entries, sum = gone(q, log)
     local left = log.total - sum
     for index = entries, #log.bytes / ENTRY - 1 do
         left = left - count_at(log, index)
-        if left <= room then return AFTER, leaves_after(q, (entry_at(log, index))) end
+        if left <= room then return leaves_after(q, (entry_at(log, index))) end
     end
     -- The head has more than the entries: it would deny forever.
     log.is_foreign = log.is_foreign or left ~= log.noted
-    return AFTER, leaves_after(q, now)
+    return leaves_after(q, now)
 end
 
 function SlidingLog.available(q, log)
-    return max(q.capacity - log_used(q, log), 0)
+    return max(q.capacity - SlidingLog.used(q, log), 0)
 end
 
-function SlidingLog.reset_after(q, log)
+-- A log is long: the reply has its numbers instead. They are the units in use, the time until all of them have left, the
+-- wait of a denial, and if no unit is left the time until one is. With reserved units, `q.algorithm` is not this one.
+function SlidingLog.told(q, log)
+    local used, window = q.algorithm.used(q, log), 0
+    if max(q.capacity - used, 0) <= q.extra then
+        window = q.extra < q.capacity and micros_up(q.algorithm.wait(q, log, q.extra + 1)) or -1
+    end
+    return pack('>i8i8i8i8', used, micros_up(q.algorithm.lasts(q, log)), q.wait, window)
+end
+
+-- The time until the newest entry has left the window.
+function SlidingLog.lasts(q, log)
     local at = newest_of(log)
     if not at or is_gone(q, at) then return 0, 0 end
     return leaves_after(q, at)

@@ -3,7 +3,7 @@
 
 local SlidingWindow = {
     new = '0',
-    verdict = 0, available = 0, reset_after = 0, charge = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
+    available = 0, told = 0, lasts = 0, charge = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
 }
 
 -- The number of now's slice, and how much of it has passed. The slice after it stays in force.
@@ -14,62 +14,23 @@ local function position(q, slices)
     return index, passed
 end
 
--- The count of the slice `age` slices before `newest`.
-local function count_of(slices, newest, age)
-    local at = age - max(newest - slices.newest, 0)
-    if at < 0 then return 0 end
-    return slices[at + 1] or 0
-end
-
-local function weighted(q, count, passed)
-    return (mul_div(count, q.slice - passed, q.slice))
-end
-
-local function whole(q, slices, newest)
-    local sum = 0
-    for age = 0, q.slices - 1 do sum = sum + count_of(slices, newest, age) end
-    return sum
-end
-
+-- The units in use: those of whole slices, and a part of those of the oldest.
 local function slices_used(q, slices)
     local newest, passed = position(q, slices)
-    local oldest = count_of(slices, newest, q.slices)
-    return whole(q, slices, newest) + weighted(q, oldest, passed)
-end
-
--- The part of its slice that has to pass until `count` weighs no more than `room`:
--- floor(count · left / slice) <= room exactly if count · left < (room + 1) · slice.
-local function weighs_at_most(q, count, room)
-    if room >= count then return 0 end
-    local left, rest = mul_div(room + 1, q.slice, count)
-    if rest == 0 then left = left - 1 end
-    return q.slice - min(left, q.slice)
-end
-
--- The time until no more than `room` counts, which can be several slices away.
-local function first_fit(q, slices, room)
-    local newest, passed = position(q, slices)
-    local counted = whole(q, slices, newest)
-    for ahead = 0, q.slices do
-        -- In each later slice the oldest whole one begins to leave.
-        local oldest = count_of(slices, newest, q.slices - ahead)
-        local from = passed
-        if ahead > 0 then counted, from = counted - oldest, 0 end
-        if counted <= room then
-            local at = max(weighs_at_most(q, oldest, room - counted), from)
-            if at < q.slice then return (newest + ahead) * q.slice + at - now end
-        end
-    end
-    return (newest + q.slices + 1) * q.slice - now
+    local last = q.slices + 1 - max(newest - slices.newest, 0)
+    local sum = 0
+    for at = 1, min(last - 1, #slices) do sum = sum + slices[at] end
+    local oldest = slices[last] or 0
+    if oldest > 0 then sum = sum + mul_div(oldest, q.slice - passed, q.slice) end
+    return sum
 end
 
 -- Makes now's slice the newest.
 local function advance(q, slices)
     local newest = position(q, slices)
     if slices.newest == newest and slices[1] then return end
-    local counts = {}
-    for age = 0, q.slices do counts[age + 1] = count_of(slices, newest, age) end
-    for at = 1, q.slices + 1 do slices[at] = counts[at] end
+    local ahead = max(newest - slices.newest, 0)
+    for at = q.slices + 1, 1, -1 do slices[at] = slices[at - ahead] or 0 end
     slices.newest = newest
 end
 
@@ -82,19 +43,25 @@ local function freshen(q, slices)
     for at = 1, q.slices + 1 do slices[at] = nil end
 end
 
-function SlidingWindow.verdict(q, slices, cost)
-    if cost > q.capacity then return NEVER end
-    if cost == 0 or cost <= q.capacity - slices_used(q, slices) then return FITS, 0, 0 end
-    return AFTER, first_fit(q, slices, q.capacity - cost), 0
-end
-
 function SlidingWindow.available(q, slices)
     return max(q.capacity - slices_used(q, slices), 0)
 end
 
-function SlidingWindow.reset_after(q, slices)
-    if slices_used(q, slices) == 0 then return 0, 0 end
-    return first_fit(q, slices, 0), 0
+-- The number of the slice in force, and the counts from it on.
+function SlidingWindow.told(q, slices)
+    local newest, counts = (position(q, slices)), slices
+    if slices.newest ~= newest or not slices[1] then
+        counts = {}
+        for at = 1, q.slices + 1 do counts[at] = slices[at - max(newest - slices.newest, 0)] or 0 end
+    end
+    return pack('>i8' .. string.rep('i8', q.slices + 1), newest, unpack(counts))
+end
+
+-- The time until the newest slice has left the window, whatever it counts: at most a slice too much.
+function SlidingWindow.lasts(q, slices)
+    if not slices[1] then return 0, 0 end
+    local newest = min(slices.newest, (position(q, slices)))
+    return max((newest + q.slices + 1) * q.slice - now, 0), 0
 end
 
 function SlidingWindow.charge(q, slices, cost)
@@ -124,19 +91,17 @@ function SlidingWindow.fresh()
 end
 
 function SlidingWindow.parse(text, q)
-    local slices = {}
-    for number in text:gmatch('[^:]+') do
-        if not number:match('^%d+$') or #number > 16 then return nil end
-        slices[#slices + 1] = tonumber(number)
+    if not match(text, '^[%d:]+$') then return nil end
+    local slices, newest = {}, nil
+    for number in string.gmatch(text, '%d+') do
+        if #number > 16 then return nil end
+        if newest then slices[#slices + 1] = number + 0 else newest = number + 0 end
     end
-    local newest = table.remove(slices, 1)
     if #slices ~= 0 and #slices ~= q.slices + 1 then return nil end
     slices.newest = newest
     return newest and slices
 end
 
 function SlidingWindow.text(slices)
-    local numbers = { format('%d', slices.newest) }
-    for at, count in ipairs(slices) do numbers[at + 1] = format('%d', count) end
-    return table.concat(numbers, ':')
+    return format('%d' .. string.rep(':%d', #slices), slices.newest, unpack(slices))
 end

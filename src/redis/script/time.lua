@@ -44,20 +44,15 @@ local function mul(times, u, n)
     return times * u + thousands * n + carry, rest - carry * 1000
 end
 
--- floor(a / b). The first guess is at most a little off.
+-- floor(a / b). The first guess is at most a little off where the nanoseconds are beyond the exact range.
 local function div(au, an, bu, bn)
     if bn == 0 then return quotient(au, bu) end
-    local times = floor((au * 1000 + an) / (bu * 1000 + bn))
+    local a, b = au * 1000 + an, bu * 1000 + bn
+    if a < 9007199254740992 then return quotient(a, b) end
+    local times = floor(a / b)
     while less(au, an, mul(times, bu, bn)) do times = times - 1 end
     while not less(au, an, mul(times + 1, bu, bn)) do times = times + 1 end
     return times
-end
-
-local function div_ceil(au, an, bu, bn)
-    local times = div(au, an, bu, bn)
-    local u, n = mul(times, bu, bn)
-    if u == au and n == an then return times end
-    return times + 1
 end
 
 -- Whole microseconds, rounded up.
@@ -86,7 +81,3 @@ local function mul_div(a, b, c)
     end
     return result, rest
 end
-
--- The verdict of an algorithm on a cost: it fits after this wait in the queue, it fits after this time
--- if nothing else is charged, or it never fits.
-local FITS, AFTER, NEVER = 0, 1, 2

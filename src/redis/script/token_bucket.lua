@@ -2,8 +2,8 @@
 -- call happens at one time, so it counts with the former; the value keeps the latter.
 
 local TokenBucket = {
-    new = '0', is_even = true,
-    verdict = 0, level = 0, available = 0, reset_after = 0, charge = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
+    new = '0',
+    available = 0, told = 0, lasts = 0, charge = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
 }
 
 local function last_step(q, at)
@@ -11,36 +11,26 @@ local function last_step(q, at)
     return at - fmod(at, q.step)
 end
 
--- The time from now to the first step that is (u, n) or more after the last one.
-local function until_step(q, u, n)
+function TokenBucket.available(q, bucket)
+    local left, unit = (q.full_u - bucket.u) * 1000 + q.full_n - bucket.n, q.tu * 1000 + q.tn
+    if left < unit and unit < 9007199254740992 then return 0 end
+    if left >= 0 and left < 9007199254740992 then return (left - fmod(left, unit)) / unit end
+    local u, n = sub(q.full_u, q.full_n, bucket.u, bucket.n)
+    return div(u, n, q.tu, q.tn)
+end
+
+function TokenBucket.told(_, bucket)
+    return pack('>i8i8', bucket.u, bucket.n)
+end
+
+-- The time from now to the first step at which the bucket is full.
+function TokenBucket.lasts(q, bucket)
+    local u, n = bucket.u, bucket.n
     if q.step == 0 or (u == 0 and n == 0) then return u, n end
     local ready = last_step(q, now) + micros_up(u, n)
     local over = fmod(ready, q.step)
     if over > 0 then ready = ready + q.step - over end
     return ready - now, 0
-end
-
-function TokenBucket.verdict(q, bucket, cost)
-    if cost == 0 then return FITS, 0, 0 end
-    if cost > q.capacity then return NEVER end
-    local cu, cn = mul(cost, q.tu, q.tn)
-    local u, n = add(cu, cn, bucket.u, bucket.n)
-    if not less(q.full_u, q.full_n, u, n) then return FITS, 0, 0 end
-    return AFTER, until_step(q, sub(u, n, q.full_u, q.full_n))
-end
-
--- The time until the bucket is full.
-function TokenBucket.level(bucket)
-    return bucket.u, bucket.n
-end
-
-function TokenBucket.available(q, bucket)
-    local u, n = sub(q.full_u, q.full_n, bucket.u, bucket.n)
-    return div(u, n, q.tu, q.tn)
-end
-
-function TokenBucket.reset_after(q, bucket)
-    return until_step(q, bucket.u, bucket.n)
 end
 
 local function change(bucket, u, n)

@@ -297,7 +297,7 @@ pub(in crate::shared) struct SubjectOps {
 pub(in crate::shared) type SubjectAnswer = Result<AnsweredOps, StoreError>;
 
 /// The decisions about one subject's operations, and the reply to the message attached to them.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::shared) struct AnsweredOps {
     pub(in crate::shared) rows: SmallVec<[Row; 1]>,
     pub(in crate::shared) lease: Option<Box<NodeReply>>,
@@ -306,7 +306,7 @@ pub(in crate::shared) struct AnsweredOps {
 }
 
 /// The decision about each of equal consecutive operations.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::shared) struct Row {
     pub(in crate::shared) count: usize,
     pub(in crate::shared) decision: Decision,

@@ -10,7 +10,7 @@ use crate::{
         hashed_key_names::MeasuredSubject,
         known::Known,
         store_backend::Client,
-        wire::{StoreCall, plan::Plan, reply},
+        wire::{StoreCall, plan::Plan},
     },
     store::key_name,
 };
@@ -50,12 +50,9 @@ impl CurrentPlan {
 
     /// The decision about these operations on such a subject.
     fn decide(&self, chosen: Chosen, rows: &[(Op, usize)], time: Timestamp) -> Option<Decision> {
-        let applied = StoreCall::new(&self.plan, chosen, rows)
-            .apply(None, time)
-            .ok()?;
-        let plan = self.plan.of(chosen)?;
-        let answered = reply::of_store(&applied.reply, &plan.reply, (1, false)).ok()?;
-        answered.rows.into_iter().next().map(|row| row.decision)
+        let call = StoreCall::new(&self.plan, chosen, rows);
+        let applied = call.apply(None, time).ok()?;
+        call.decisions(applied.reply).ok()?.pop()
     }
 
     /// A subject, as these quotas of it measure it.

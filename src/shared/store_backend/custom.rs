@@ -128,8 +128,7 @@ impl<S: Store> Client for CustomClient<S> {
         for (at, ops) in call.subjects.iter().enumerate() {
             let own = call.of(at, ops);
             let reply = self.0.call(&ops.subject, &own).await;
-            let expected = (ops.ops(), own.message().is_some());
-            let answer = |reply: Reply| reply::of_store(&reply, &call.tier.reply, expected);
+            let answer = |reply: Reply| reply::of_store(reply, &call.tier.reply, &own);
             answers.push(reply.and_then(answer));
         }
         answers

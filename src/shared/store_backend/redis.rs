@@ -21,7 +21,7 @@ use crate::{
     limiter::tier_set::Chosen,
     quota::OwnedQuota,
     redis::{
-        script::{DECIDE, specialized},
+        script::{DECIDE, LONE_BUCKET, LONE_WINDOW, USUAL_QUOTAS},
         store::{redis_store::RedisStore, script_by_digest::Script},
     },
     shared::{
@@ -161,16 +161,11 @@ impl Client for RedisClient {
 }
 
 fn script_of(script: SpecializedScript) -> &'static Script {
-    static SCRIPTS: [OnceLock<Script>; 8] = [const { OnceLock::new() }; 8];
+    static SCRIPTS: [OnceLock<Script>; 3] = [const { OnceLock::new() }; 3];
     let text = match script {
-        SpecializedScript::Bucket => specialized::LONE_BUCKET,
-        SpecializedScript::Buckets => specialized::BUCKETS,
-        SpecializedScript::BucketFixedWindow => specialized::BUCKET_FIXED_WINDOW,
-        SpecializedScript::BucketSlidingWindow => specialized::BUCKET_SLIDING_WINDOW,
-        SpecializedScript::FixedWindow => specialized::LONE_FIXED_WINDOW,
-        SpecializedScript::SlidingWindow => specialized::LONE_SLIDING_WINDOW,
-        SpecializedScript::SeveralSlices => specialized::LONE_SEVERAL_SLICES,
-        SpecializedScript::SlidingLog => specialized::LONE_SLIDING_LOG,
+        SpecializedScript::Bucket => LONE_BUCKET,
+        SpecializedScript::Window => LONE_WINDOW,
+        SpecializedScript::Several => USUAL_QUOTAS,
     };
     SCRIPTS[script as usize].get_or_init(|| Script::new(text))
 }
@@ -279,11 +274,7 @@ impl ScriptCalls<'_> {
         let script = script.map_or(&*DECIDE, script_of);
         let call = self.store.call(Some(self.until), script, &keys, &arguments);
         let reply = call.await?;
-        let expected = subjects
-            .iter()
-            .map(|subject| (subject.ops.ops(), subject.call.message().is_some()));
-        let expected: OfSubjects<_> = expected.collect();
-        Ok(read_subjects(&reply, self.plan, &expected))
+        Ok(read_subjects(&reply, self.plan, &calls))
     }
 }
 
@@ -291,27 +282,26 @@ fn fail(subjects: &[SubjectCall<'_>], error: &StoreError) -> Vec<SubjectReply> {
     subjects.iter().map(|_| Err(error.clone())).collect()
 }
 
-/// Reads a script's reply about several subjects. `ops` contains the number of operations of each,
-/// and whether its call carried a message.
-fn read_subjects(reply: &Value, plan: &TierPlan, ops: &[(usize, bool)]) -> Vec<SubjectReply> {
+/// Reads a script's reply to the calls about several subjects.
+fn read_subjects(reply: &Value, plan: &TierPlan, calls: &[StoreCall<'_>]) -> Vec<SubjectReply> {
     let texts = match reply {
-        Value::Array(texts) if ops.len() > 1 && texts.len() == ops.len() => texts,
-        text if ops.len() == 1 => std::slice::from_ref(text),
-        _ => return ops.iter().map(|_| Err(reply::strange())).collect(),
+        Value::Array(texts) if calls.len() > 1 && texts.len() == calls.len() => texts,
+        text if calls.len() == 1 => std::slice::from_ref(text),
+        _ => return calls.iter().map(|_| Err(reply::strange())).collect(),
     };
-    let each = texts.iter().zip(ops);
-    each.map(|(text, ops)| read_subject(text, plan, *ops))
+    let each = texts.iter().zip(calls);
+    each.map(|(text, call)| read_subject(text, plan, call))
         .collect()
 }
 
-fn read_subject(text: &Value, plan: &TierPlan, ops: (usize, bool)) -> SubjectReply {
+fn read_subject(text: &Value, plan: &TierPlan, call: &StoreCall<'_>) -> SubjectReply {
     let Value::BulkString(text) = text else {
         return Err(reply::strange());
     };
     match text.as_slice() {
         [] => Ok(None),
         [b'-', error @ ..] => Err(StoreError::of_subject(&String::from_utf8_lossy(error))),
-        text => reply::answered(text, &plan.reply, ops)
+        text => reply::answered(text, &plan.reply, call)
             .map(Some)
             .ok_or_else(reply::strange),
     }
@@ -327,16 +317,21 @@ mod tests {
     };
 
     /// A limit of ten a second.
-    fn plan() -> TierPlan {
+    fn plan() -> Plan {
         let limits = TierSet::new(LimitTerms::of(Quota::per_second(10)));
-        let plan = Plan::new(&limits.expect("a good quota"));
-        let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
-        plan.into_owned()
+        Plan::new(&limits.expect("a good quota"))
+    }
+
+    /// Reads a reply to as many calls, each with one operation.
+    fn read(reply: &Value, calls: usize) -> Vec<SubjectReply> {
+        let (plan, ops) = (plan(), [(Op::Acquire(1), 1)]);
+        let calls = vec![StoreCall::new(&plan, Chosen::Tier(0), &ops); calls];
+        let tier = plan.of(Chosen::Tier(0)).expect("the default tier");
+        read_subjects(reply, &tier, &calls)
     }
 
     #[test]
     fn each_subject_has_its_own_answer_and_its_own_error() {
-        let plan = plan();
         let one = |numbers: &[i64]| {
             Value::BulkString(
                 numbers
@@ -345,7 +340,7 @@ mod tests {
                     .collect(),
             )
         };
-        let decided = || one(&[7, 1, 0, 0, 1, 0, 0, -1, 100_000]);
+        let decided = || one(&[7, 1, 0, 1, 0, 0, 0]);
         let text = |text: &str| Value::BulkString(text.into());
         let reply = Value::Array(vec![
             decided(),
@@ -355,7 +350,7 @@ mod tests {
             one(&[7, 1]),
             Value::Int(1),
         ]);
-        let answers = read_subjects(&reply, &plan, &[(1, false); 6]);
+        let answers = read(&reply, 6);
         let kinds = answers.iter().map(|answer| match answer {
             Ok(answer) => Ok(answer.as_ref().map(|answer| answer.rows.len())),
             Err(error) => Err(error.kind()),
@@ -370,15 +365,11 @@ mod tests {
             Err(ForeignData),
         ];
         assert!(kinds.eq(expected), "{answers:?}");
-        assert!(matches!(
-            read_subjects(&decided(), &plan, &[(1, false)])[..],
-            [Ok(Some(_))]
-        ));
+        assert!(matches!(read(&decided(), 1)[..], [Ok(Some(_))]));
     }
 
     #[test]
     fn a_reply_with_another_number_of_subjects_fails_all_of_them() {
-        let plan = plan();
         let empty = || Value::BulkString(Vec::new());
         let replies = [
             (Value::Array(vec![empty()]), 1),
@@ -386,7 +377,7 @@ mod tests {
             (empty(), 2),
         ];
         for (reply, count) in replies {
-            let answers = read_subjects(&reply, &plan, &vec![(1, false); count]);
+            let answers = read(&reply, count);
             assert_eq!(answers.len(), count);
             assert!(answers.iter().all(Result::is_err), "{reply:?}");
         }

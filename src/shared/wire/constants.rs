@@ -25,9 +25,9 @@ fn the_scripts_have_the_constants_of_the_code() {
     assert_eq!(committed, constants(), "write the right side to the file");
     let longest_block = (LONGEST_KEPT_BLOCK / 1_000).to_string();
     for lone in [
-        include_str!("../../redis/script/specialized/key.lua"),
-        include_str!("../../redis/script/specialized/several_token_buckets.lua"),
-        include_str!("../../redis/script/specialized/sliding_log.lua"),
+        include_str!("../../redis/script/lone_bucket.lua"),
+        include_str!("../../redis/script/lone_window.lua"),
+        include_str!("../../redis/script/usual_quotas.lua"),
     ] {
         assert!(lone.contains(&longest_block), "{lone}");
     }

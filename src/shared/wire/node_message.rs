@@ -129,19 +129,6 @@ impl NodeReply {
     /// The length of the reply to a message, in bytes, at the end of the reply to a call.
     const BYTES: usize = 6 * 8;
 
-    /// The numbers of the reply, in the order of its bytes.
-    pub(in crate::shared) fn numbers(&self) -> [u64; 6] {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let status = match self.status {
-            RowStatus::New => 0,
-            RowStatus::Known => 1,
-            RowStatus::Stale => 2,
-        };
-        let units = u64::from(self.units);
-        let [ttl, pause, hold] = [self.ttl, self.pause, self.hold].map(micros);
-        [status, units, ttl, pause, self.others, hold]
-    }
-
     /// Splits the reply to a call with a message into the part of the operations and the reply to
     /// the message; `None` for bytes that no store sends.
     pub fn split(reply: &[u8]) -> Option<(&[u8], Self)> {

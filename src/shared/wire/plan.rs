@@ -77,19 +77,8 @@ pub(in crate::shared) struct ReplyPlan {
 /// How to read the numbers of one quota in a reply.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shared) struct QuotaPlan {
-    pub(in crate::shared) form: ReplyForm,
     pub(in crate::shared) has_soft_share: bool,
     pub(in crate::shared) meter: CompiledQuota,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(in crate::shared) enum ReplyForm {
-    /// The nanoseconds until the bucket is full, from its last refill on.
-    Bucket,
-    /// The count, which may be above the limit, and the time until the window ends.
-    Window,
-    /// All numbers of the status, computed by the script.
-    Numbers,
 }
 
 impl Plan {
@@ -247,13 +236,7 @@ impl TierPlan {
 
 impl QuotaPlan {
     fn new((quota, meter): (&Quota, &CompiledQuota), class: Priority) -> Self {
-        let form = match quota.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => ReplyForm::Bucket,
-            Algorithm::FixedWindow if class.is_critical() => ReplyForm::Window,
-            _ => ReplyForm::Numbers,
-        };
         Self {
-            form,
             has_soft_share: quota.extra() > 0 && class.is_critical(),
             meter: *meter,
         }

@@ -1,60 +1,86 @@
-//! Replies: whole numbers that become decisions.
+//! Replies: the states of a subject as a script judged them, from which this node computes the decisions.
+//!
+//! A reply is the time of the store, rows, and perhaps the answer to a message. A row is about equal operations that followed
+//! one another: how many; flags (1 denied, 2 only for the class, 4 held units follow); the units that each took; the time of
+//! a block; and for each quota the state that the first of them was judged by. The script judges and charges, the meters
+//! here explain: they judge the same state again, and charge it as the script did for the numbers after the operation. A
+//! log is long, so a reply has its numbers instead.
 
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::{
-    Reply,
+    Reply, ReplyOf, StoreCall,
     node_message::NodeReply,
-    plan::{QuotaPlan, ReplyForm, ReplyPlan},
+    plan::{QuotaPlan, ReplyPlan},
 };
 use crate::{
-    algorithm::{State, View},
+    algorithm::{Held, State, Verdict, View},
     clock::Timestamp,
-    decision::{Decision, Outcome, Policy, QuotaStatuses, Status, UNKNOWN},
-    quota::{MAX_REFILL_NANOS, Priority},
+    decision::{Decision, Op, Outcome, QuotaStatuses, Status, UNKNOWN},
     shared::batching::{AnsweredOps, Row, SubjectAnswer},
     store::error::{StoreError, StoreErrorKind},
 };
 
-/// The whole numbers of the script's reply, in order.
-struct Numbers<'a>(&'a [u8]);
-
 /// A script's reply about one subject; `None` if a specialized script did nothing and the general one decides.
 pub(in crate::shared) type SubjectReply = Result<Option<AnsweredOps>, StoreError>;
 
-/// Reads a script's reply about one subject: `ops` has the number of its operations, and whether a
-/// message was attached.
+/// A flag of a row.
+const DENIED: u64 = 1;
+const ONLY_CLASS: u64 = 2;
+const HELD_FOLLOW: u64 = 4;
+
+/// Reads a script's reply to a call about one subject; `None` for a reply that no script sends.
 pub(in crate::shared) fn answered(
     text: &[u8],
     plan: &ReplyPlan,
-    (ops, has_lease): (usize, bool),
+    call: &StoreCall<'_>,
 ) -> Option<AnsweredOps> {
-    if !has_lease {
-        let (rows, rest) = rows(text, plan, ops)?;
-        return Some(AnsweredOps {
-            rows,
-            lease: None,
-            hold: rest.hold()?,
-        });
+    let (text, lease) = if call.message.is_some() {
+        let (text, lease) = NodeReply::split(text)?;
+        (text, Some(Box::new(lease)))
+    } else {
+        (text, None)
+    };
+    let mut numbers = Numbers(text);
+    let mut subject = ToldSubject {
+        plan,
+        time: Timestamp::from_micros(numbers.next()?),
+        held: SmallVec::new(),
+    };
+    let mut rows = SmallVec::new();
+    for (op, times) in call.rows {
+        let mut left = *times;
+        while left > 0 {
+            left = left.checked_sub(subject.read_row(&mut numbers, op, left, &mut rows)?)?;
+        }
     }
-    let (text, lease) = NodeReply::split(text)?;
-    let (rows, rest) = rows(text, plan, ops)?;
-    rest.0.is_empty().then(|| AnsweredOps {
-        rows,
-        lease: Some(Box::new(lease)),
-        hold: None,
-    })
+    let hold = if numbers.0.is_empty() {
+        None
+    } else {
+        let micros = numbers.next().filter(|micros| *micros > 0)?;
+        Some(Duration::from_micros(micros))
+    };
+    let is_whole = numbers.0.is_empty() && (lease.is_none() || hold.is_none());
+    is_whole.then_some(AnsweredOps { rows, lease, hold })
 }
 
-/// Reads a store's reply to this many operations, and to a message if one was attached.
+/// Reads a store's reply to a call.
 pub(in crate::shared) fn of_store(
-    reply: &Reply,
+    reply: Reply,
     plan: &ReplyPlan,
-    ops: (usize, bool),
+    call: &StoreCall<'_>,
 ) -> SubjectAnswer {
-    let answered = answered(reply.as_bytes(), plan, ops);
+    let answered = match reply.0 {
+        ReplyOf::Text(text) => answered(&text, plan, call),
+        ReplyOf::Decided(answered) => {
+            let decided: usize = answered.rows.iter().map(|row| row.count).sum();
+            let count: usize = call.rows.iter().map(|(_, times)| times).sum();
+            let is_whole = decided == count && answered.lease.is_some() == call.message.is_some();
+            is_whole.then_some(answered)
+        }
+    };
     answered.ok_or_else(|| {
         StoreError::new(
             StoreErrorKind::ForeignData,
@@ -68,52 +94,158 @@ pub(in crate::shared) fn strange() -> StoreError {
     StoreError::foreign("not the script's reply")
 }
 
-/// Reads the outcomes of `ops` operations of a subject, in rows of equal ones. Returns them and the
-/// rest of the reply; `None` for a reply that no script sends.
-fn rows<'a>(
-    text: &'a [u8],
+/// The decision of a store about one operation: its outcome and charge, whether only the class of the request is denied, the
+/// time until the block of the subject ends, and the numbers of each quota.
+pub(in crate::shared) fn decision(
     plan: &ReplyPlan,
-    ops: usize,
-) -> Option<(SmallVec<[Row; 1]>, Numbers<'a>)> {
-    let mut numbers = Numbers(text);
-    let time = Timestamp::from_micros(numbers.next()?);
-    let mut rows = SmallVec::new();
-    let mut left = ops;
-    while left > 0 {
-        let count = usize::try_from(numbers.next()?).ok()?;
-        let first = Numbers(numbers.0);
-        let decision = numbers.decision(plan, (time, 0))?;
-        if !(1..=left).contains(&count) {
-            return None;
+    time: Timestamp,
+    (outcome, charged): (Outcome, u64),
+    (shed, blocked): (bool, Duration),
+    mut statuses: impl Iterator<Item = Status>,
+) -> Decision {
+    let quotas = match &*plan.policies {
+        [policy] => {
+            let status = statuses.next().expect("every quota has a status");
+            QuotaStatuses::of_one(policy, status)
         }
-        left -= count;
-        if decision.charged() == 0 {
-            rows.push(Row { count, decision });
-            continue;
-        }
-        rows.push(Row { count: 1, decision });
-        // The numbers are those after the first operation, of a lone bucket if there are more.
-        for before in 1..count as u64 {
-            let decision = Numbers(first.0).decision(plan, (time, before))?;
-            rows.push(Row { count: 1, decision });
-        }
+        _ => QuotaStatuses::of_set(&plan.policies, statuses),
+    };
+    let decision = Decision::new(outcome, charged, time, quotas);
+    let mut decision = decision.in_tier(plan.index);
+    if !plan.class.is_critical() {
+        decision.set_class(plan.class, shed);
     }
-    Some((rows, numbers))
+    if blocked.is_zero() {
+        decision
+    } else {
+        decision.into_blocked(blocked)
+    }
 }
 
-impl Numbers<'_> {
-    /// Reads the rest of a reply: how long a denial stays cached at most, if other nodes hold units that
-    /// they may return.
-    fn hold(mut self) -> Option<Option<Duration>> {
-        if self.0.is_empty() {
-            return Some(None);
+/// A subject while its reply is read.
+struct ToldSubject<'a> {
+    plan: &'a ReplyPlan,
+    time: Timestamp,
+    /// The units of each quota that nodes hold; empty if they hold none.
+    held: SmallVec<[Option<Held>; 1]>,
+}
+
+/// One quota in a row.
+enum Told {
+    State(State),
+    /// The verdict on the operation, and the numbers of a log after it.
+    Log(Verdict, Status),
+}
+
+impl ToldSubject<'_> {
+    /// Reads the next row, of at most `most` operations. Returns how many it has.
+    fn read_row(
+        &mut self,
+        numbers: &mut Numbers<'_>,
+        op: &Op,
+        most: usize,
+        rows: &mut SmallVec<[Row; 1]>,
+    ) -> Option<usize> {
+        let count = usize::try_from(numbers.next()?).ok()?;
+        if !(1..=most).contains(&count) {
+            return None;
         }
-        let micros = self.next().filter(|micros| *micros > 0)?;
-        self.0
-            .is_empty()
-            .then(|| Some(Duration::from_micros(micros)))
+        let [flags, charged, blocked] = [numbers.next()?, numbers.next()?, numbers.next()?];
+        if flags & HELD_FOLLOW > 0 {
+            self.held = numbers.held(self.plan.measures.len())?;
+        }
+        let quotas = self.plan.measures.iter();
+        let told = quotas.map(|quota| self.told(numbers, quota));
+        let mut told: SmallVec<[Told; 1]> = told.collect::<Option<_>>()?;
+        let row = (flags, charged, Duration::from_micros(blocked));
+        // The state is the one before the first operation.
+        let times = if charged > 0 { count } else { 1 };
+        for _ in 0..times {
+            let decision = self.decide(&mut told, op, row)?;
+            let count = count / times;
+            rows.push(Row { count, decision });
+        }
+        Some(count)
     }
 
+    fn told(&self, numbers: &mut Numbers<'_>, quota: &QuotaPlan) -> Option<Told> {
+        if !quota.meter.has_bytes() {
+            let now = self.time.as_nanos();
+            let state = quota.meter.state_of_numbers(now, || numbers.next())?;
+            return Some(Told::State(state));
+        }
+        let [used, reset_after] = [numbers.next()?, numbers.next()?];
+        let verdict = match numbers.optional()? {
+            Some(0) => Verdict::FITS,
+            wait => wait.map_or(Verdict::Never, |wait| Verdict::After(nanos(wait))),
+        };
+        let window = numbers.optional()?.map_or(UNKNOWN, nanos);
+        let numbers = [used, nanos(reset_after), window];
+        let status = quota.meter.status_of_log(self.plan.class, numbers);
+        Some(Told::Log(verdict, verdict.explain(status)))
+    }
+
+    /// The decision about an operation. Leaves the states as it does.
+    fn decide(
+        &self,
+        told: &mut [Told],
+        op: &Op,
+        (flags, charged, blocked): (u64, u64, Duration),
+    ) -> Option<Decision> {
+        let (now, mut all) = (self.time.as_nanos(), Verdict::FITS);
+        let cost = match op {
+            Op::Acquire(cost) | Op::Reserve(cost) | Op::Peek(cost) | Op::Deny(cost) => *cost,
+            Op::Hit(cost) | Op::Spend(cost) => *cost,
+            // One unit is denied if none is left.
+            Op::AcquireUpTo(most) if charged == 0 => (*most).min(1),
+            Op::AcquireUpTo(_) => charged,
+            _ => 0,
+        };
+        let quotas = self.plan.measures.iter().zip(told).enumerate();
+        let statuses = quotas.map(|(place, (QuotaPlan { meter, .. }, told))| {
+            let view = View::of(self.plan.class, &self.held, place);
+            let state = match told {
+                Told::Log(verdict, status) => {
+                    all = all.and(*verdict);
+                    return *status;
+                }
+                Told::State(state) => state,
+            };
+            let verdict = match op {
+                Op::Count(cost) => meter.over(state, now, *cost, view),
+                _ => meter.verdict(state, now, cost, view),
+            };
+            all = all.and(verdict);
+            match op {
+                Op::Acquire(_) | Op::Reserve(_) | Op::AcquireUpTo(_) if charged > 0 => {
+                    meter.charge(state, now, 0, charged, view);
+                }
+                Op::Hit(cost) => meter.charge(state, now, 0, *cost, view),
+                Op::Spend(cost) => meter.spend(state, now, *cost, view),
+                _ => {}
+            }
+            meter.explain(state, now, verdict, view)
+        });
+        let statuses: SmallVec<[Status; 2]> = statuses.collect();
+        let is_denied = flags & DENIED > 0;
+        let outcome = match all {
+            Verdict::Fits { wait } if wait > 0 && !matches!(op, Op::Hit(_) | Op::Spend(_)) => {
+                Outcome::Delayed(Duration::from_micros(wait.div_ceil(1_000)))
+            }
+            Verdict::Fits { .. } => Outcome::Allowed,
+            Verdict::After(_) | Verdict::Never => Outcome::Denied,
+        };
+        let by = (flags & ONLY_CLASS > 0, blocked);
+        let statuses = statuses.into_iter();
+        let decision = || decision(self.plan, self.time, (outcome, charged), by, statuses);
+        (is_denied == (outcome == Outcome::Denied)).then(decision)
+    }
+}
+
+/// The whole numbers of the script's reply, in order.
+struct Numbers<'a>(&'a [u8]);
+
+impl Numbers<'_> {
     fn next(&mut self) -> Option<u64> {
         self.optional()?
     }
@@ -125,87 +257,22 @@ impl Numbers<'_> {
         Some(u64::try_from(i64::from_be_bytes(*number)).ok())
     }
 
-    /// Reads the outcome of an operation after `before` equal ones that took as many units.
-    fn decision(&mut self, plan: &ReplyPlan, (time, before): (Timestamp, u64)) -> Option<Decision> {
-        // 2 is a denial that only the class of the request caused.
-        let denied = self.next()?;
-        let wait = Duration::from_micros(self.next()?);
-        let charged = self.next()?;
-        let blocked = Duration::from_micros(self.next()?);
-        let outcome = if denied > 0 {
-            Outcome::Denied
-        } else if wait.is_zero() {
-            Outcome::Allowed
-        } else {
-            Outcome::Delayed(wait)
+    /// Reads the units of so many quotas that nodes hold.
+    fn held(&mut self, quotas: usize) -> Option<SmallVec<[Option<Held>; 1]>> {
+        let units = (0..quotas).map(|_| {
+            let [units, micros, rest] = [self.next()?, self.next()?, self.next()?];
+            Some((units, nanos(micros).saturating_add(rest)))
+        });
+        let units: SmallVec<[_; 2]> = units.collect::<Option<_>>()?;
+        let until = nanos(self.next()?);
+        let held = |(units, nanos)| {
+            (units > 0).then_some(Held {
+                units,
+                nanos,
+                until,
+            })
         };
-        let taken = charged.saturating_mul(before);
-        let statuses = self.statuses(plan, (time, taken))?;
-        let decision = Decision::new(outcome, charged, time, statuses);
-        let mut decision = decision.in_tier(plan.index);
-        if !plan.class.is_critical() {
-            decision.set_class(plan.class, denied == 2);
-        }
-        Some(if blocked.is_zero() {
-            decision
-        } else {
-            decision.into_blocked(blocked)
-        })
-    }
-
-    fn statuses(
-        &mut self,
-        plan: &ReplyPlan,
-        (time, taken): (Timestamp, u64),
-    ) -> Option<QuotaStatuses> {
-        if let ([policy], [quota]) = (&*plan.policies, plan.measures.as_slice()) {
-            let status = self.status((policy, quota), plan.class, (time, taken))?;
-            return Some(QuotaStatuses::of_one(policy, status));
-        }
-        let quotas = plan.policies.iter().zip(&plan.measures);
-        let statuses = quotas.map(|of| self.status(of, plan.class, (time, taken)));
-        let statuses: Vec<_> = statuses.collect::<Option<_>>()?;
-        Some(QuotaStatuses::of_set(&plan.policies, statuses.into_iter()))
-    }
-
-    fn status(
-        &mut self,
-        (policy, quota): (&Policy, &QuotaPlan),
-        class: Priority,
-        (time, taken): (Timestamp, u64),
-    ) -> Option<Status> {
-        let flags = self.next()?;
-        let wait = self.optional()?.map_or(UNKNOWN, nanos);
-        let status = match quota.form {
-            ReplyForm::Bucket => {
-                let now = time.as_nanos();
-                let full_at = policy.last_refill(now).saturating_add(self.level(flags)?);
-                let taken = i64::try_from(taken).unwrap_or(i64::MAX);
-                let state = quota.meter.moved(&State::Instant(full_at), now, taken);
-                let view = View { class, held: None };
-                quota.meter.status(&state, now, view)
-            }
-            ReplyForm::Window => {
-                let [used, _, until_end] = [self.next()?, self.next()?, nanos(self.next()?)];
-                Status::window(used, policy.limit(), until_end).in_excess(flags & 2 > 0)
-            }
-            ReplyForm::Numbers => {
-                let [left, reset_after, window] = [self.next()?, self.next()?, self.next()?];
-                let status = Status::counted(left, nanos(reset_after), nanos(window));
-                status.in_excess(flags & 2 > 0)
-            }
-        };
-        Some(if flags & 1 > 0 {
-            status.denied(wait)
-        } else {
-            status
-        })
-    }
-
-    /// Reads the nanoseconds until a bucket is full: the flags have the part below a microsecond.
-    fn level(&mut self, flags: u64) -> Option<u64> {
-        let used = nanos(self.next()?).checked_add(flags / 4);
-        used.filter(|used| *used <= MAX_REFILL_NANOS)
+        Some(units.into_iter().map(held).collect())
     }
 }
 
@@ -215,8 +282,6 @@ const fn nanos(micros: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::{
         limiter::tier_set::{Chosen, LimitTerms, TierSet},
@@ -225,37 +290,33 @@ mod tests {
     };
 
     /// A limit of ten a second.
-    fn plan() -> Arc<ReplyPlan> {
+    fn plan() -> Plan {
         let limits = TierSet::new(LimitTerms::of(Quota::per_second(10)));
-        let plan = Plan::new(&limits.expect("a good quota"));
-        let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
-        Arc::clone(&plan.reply)
+        Plan::new(&limits.expect("a good quota"))
     }
 
     /// Reads a reply about two operations under a limit of ten a second.
     fn read(numbers: &[i64]) -> Option<Vec<Decision>> {
-        let plan = plan();
         let bytes = numbers.iter().flat_map(|number| number.to_be_bytes());
         let bytes: Vec<_> = bytes.collect();
-        let (rows, rest) = rows(&bytes, &plan, 2)?;
-        rest.hold()?;
-        let row = |row: Row| std::iter::repeat_n(row.decision, row.count);
-        Some(rows.into_iter().flat_map(row).collect())
+        let (plan, ops) = (plan(), [(Op::Acquire(1), 2)]);
+        let call = StoreCall::new(&plan, Chosen::Tier(0), &ops);
+        call.decisions(Reply::from_bytes(bytes)).ok()
     }
 
     #[test]
-    fn operations_with_one_outcome_share_one_entry() {
-        let decisions = read(&[7, 2, 0, 0, 1, 0, 0, -1, 100_000]).expect("a reply");
+    fn operations_with_one_outcome_share_one_row() {
+        let decisions = read(&[7, 2, 0, 1, 0, 0, 0]).expect("a reply");
         let remaining: Vec<_> = decisions.iter().map(Decision::remaining).collect();
         assert_eq!(remaining, [Some(9), Some(8)]);
-        let denied = read(&[7, 2, 1, 0, 0, 0, 1, 5, 1_000_000]).expect("a reply");
+        let denied = read(&[7, 2, 1, 0, 0, 900_005, 0]).expect("a reply");
         assert_eq!(denied[0].retry_after(), Some(Duration::from_micros(5)));
         assert_eq!(denied[0], denied[1]);
     }
 
     #[test]
     fn a_reply_that_no_script_sends_is_an_error() {
-        let one = [1, 0, 0, 1, 0, 0, -1, 100_000];
+        let one = [1, 0, 1, 0, 100_000, 0];
         let whole = [&[7], &one[..], &one].concat();
         assert!(read(&whole).is_some());
         for cut in 0..whole.len() {
@@ -266,10 +327,14 @@ mod tests {
             assert!(read(&[&[7, alike], &one[1..]].concat()).is_none());
         }
         for used in [-1, i64::MAX] {
-            let level = [&[7, 2], &one[1..5], &[4 * 999, -1, used]].concat();
+            let level = [&[7, 2], &one[1..4], &[used, 999]].concat();
             assert!(read(&level).is_none(), "{used} microseconds from full");
         }
+        let contradicts = [&[7, 2, 1, 0, 0], &one[4..]].concat();
+        assert!(read(&contradicts).is_none(), "denied, and yet it fits");
+        let full = [&[7, 2], &one[1..4], &[1_000_000, 0]].concat();
+        assert!(read(&full).is_none(), "allowed, and yet it does not fit");
         // No sum overflows, whatever the reply has as charged.
-        assert!(read(&[7, 2, 0, 0, i64::MAX, 0, 0, -1, 0]).is_some());
+        assert!(read(&[7, 2, 0, i64::MAX, 0, 0, 0]).is_none());
     }
 }

@@ -221,9 +221,9 @@ impl SubjectValue {
                 held: held.as_ref(),
                 ..View::WHOLE
             };
-            nanos = nanos.max(slot.meter.reset_after(&states[at], now, view));
+            nanos = nanos.max(slot.meter.lasts(&states[at], now, view));
             if self.has_counted {
-                nanos = nanos.max(slot.meter.reset_after(&counted[at], now, View::WHOLE));
+                nanos = nanos.max(slot.meter.lasts(&counted[at], now, View::WHOLE));
             }
         }
         Duration::from_millis(nanos.div_ceil(1_000_000).max(1))

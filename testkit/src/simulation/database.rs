@@ -8,7 +8,7 @@ use tokio::{
 };
 use tower_ratelimit::{
     clock::{Clock, Timestamp},
-    shared::{CompareAndSwap, NodeReply, Reply, Store, StoreCall, Versioned, Write},
+    shared::{CompareAndSwap, Reply, Store, StoreCall, Versioned, Write},
     store::StoreError,
 };
 
@@ -120,7 +120,7 @@ impl Store for SimStore {
         }
         self.come_back(&passage).await;
         if let (Some((who, clause)), Ok(reply)) = (lease_call, &reply)
-            && let Some((_, answer)) = NodeReply::split(reply.as_bytes())
+            && let Some(answer) = reply.to_message()
         {
             world
                 .holdings()

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tower_ratelimit::{
     Decision, LimiterError, Priority,
     clock::{Clock, Timestamp},
-    shared::{MemoryStore, NodeMessage, NodeReply, NodeReport, Reply, Store as _, StoreCall},
+    shared::{MemoryStore, NodeMessage, NodeReport, Reply, Store as _, StoreCall},
     store::StoreError,
 };
 
@@ -255,7 +255,7 @@ impl World {
             state.done.insert(call_id, (epoch, order));
         }
         if let Ok(reply) = &reply {
-            state.digest.update(reply.as_bytes());
+            state.digest.update(format!("{reply:?}"));
         }
         let (millis, done_at) = (self.millis(), now.as_micros());
         state.note(millis, format_args!("{node} asks of {key} at {done_at}"));
@@ -265,7 +265,7 @@ impl World {
             span: Span { epoch, fast },
         };
         if let (Some(subject), Some(clause), Ok(reply)) = (subject(key), lease(call), &reply)
-            && let Some((_, answer)) = NodeReply::split(reply.as_bytes())
+            && let Some(answer) = reply.to_message()
         {
             let who = (life.number, subject);
             self.holdings().done(who, clause, &answer, done);

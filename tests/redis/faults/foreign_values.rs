@@ -156,7 +156,9 @@ async fn a_block_that_nobody_could_have_started_is_bounded() {
         assert!(wait <= LONGEST_BLOCK, "{quota:?}: {wait:?}");
         let left: u64 = server.send(["PTTL", &key]).await.unwrap();
         let left = Duration::from_millis(left);
-        assert!(left <= LONGEST_BLOCK + Duration::from_secs(1), "{left:?}");
+        // A sliding window may last a slice longer than its period.
+        let longest = LONGEST_BLOCK.max(2 * quota.period());
+        assert!(left <= longest + Duration::from_secs(1), "{left:?}");
         server.send::<Value>(["DEL", &key]).await.unwrap();
     }
 }

@@ -22,16 +22,15 @@ pub(crate) fn of_alike(words: &[String]) -> Value {
     answer(count, false, 7)
 }
 
-/// The reply of a script to one acquire on a token bucket that is `used` microseconds from full.
+/// The reply of a script to one acquire on a token bucket that was `used` microseconds from full.
 pub(crate) fn of_bucket(is_denied: bool, used: i64) -> Value {
     answer(1, is_denied, used)
 }
 
 fn answer(count: i64, is_denied: bool, used: i64) -> Value {
     let (denied, charged) = (i64::from(is_denied), i64::from(!is_denied));
-    // The time, how many, whether denied, the wait, the charge, the block; of the quota whether it denied, when to
-    // retry, and how far it is from full.
-    let numbers = [9, count, denied, 0, charged, 0, denied, -1, used];
+    // The time, how many, whether denied, the charge, the block, and how far the bucket was from full.
+    let numbers = [9, count, denied, charged, 0, used, 0];
     let reply = numbers.iter().flat_map(|number| number.to_be_bytes());
     Value::BulkString(reply.collect())
 }

@@ -4,8 +4,7 @@ use proptest::prelude::*;
 use testkit::needs;
 
 use super::{
-    BUCKET_FIXED_WINDOW, BUCKET_SLIDING_WINDOW, BUCKETS, GENERAL, LONE_BUCKET, LONE_FIXED_WINDOW,
-    LONE_SEVERAL_SLICES, LONE_SLIDING_LOG, LONE_SLIDING_WINDOW,
+    GENERAL, LONE_BUCKET, LONE_WINDOW, USUAL_QUOTAS,
     recorded::{Calls, Outcome, Recorded},
     runner, runtime, words,
 };
@@ -217,21 +216,16 @@ fn lone() {
     needs!(redis);
     for (script, plan) in [
         (LONE_BUCKET, "1000000007 5000000035 6000000000"),
+        (LONE_WINDOW, "f 1000000 5 6"),
+        (LONE_WINDOW, "s 1000000 5 6"),
         (
-            BUCKETS,
-            "2 1000000007 5000000035 6000000000 300000000 900000000 900000000",
+            USUAL_QUOTAS,
+            "2 t 1000000007 5000000035 6000000000 1 t 300000000 900000000 900000000 1",
         ),
-        (LONE_FIXED_WINDOW, "1000000 5 1 6"),
-        (LONE_SLIDING_WINDOW, "1000000 5 1 6 200000"),
-        (LONE_SEVERAL_SLICES, "300000 5 1 6 180000 3"),
-        (LONE_SLIDING_LOG, "1000000 5 1 200000"),
+        (USUAL_QUOTAS, "1 s 300000 5 6 4"),
         (
-            BUCKET_FIXED_WINDOW,
-            "b 300000007 1500000035 1500000035 1000000 5 1 6",
-        ),
-        (
-            BUCKET_SLIDING_WINDOW,
-            "w 300000007 1500000035 1500000035 1000000 5 1 6 200000",
+            USUAL_QUOTAS,
+            "3 t 300000007 1500000035 1500000035 1 f 1000000 5 6 1 s 1000000 5 6 2",
         ),
     ] {
         let none = Just(Vec::new()).boxed();

@@ -4,16 +4,13 @@
 mod many_keys;
 pub(crate) mod recorded;
 mod specialized;
-#[path = "../../../src/redis/script/specialized.rs"]
-mod texts;
 
-use self::texts::{
-    BUCKET_FIXED_WINDOW, BUCKET_SLIDING_WINDOW, BUCKETS, LONE_BUCKET, LONE_FIXED_WINDOW,
-    LONE_SEVERAL_SLICES, LONE_SLIDING_LOG, LONE_SLIDING_WINDOW,
-};
 use proptest::test_runner::{Config, TestRunner};
 
 pub(crate) const GENERAL: &str = include!("../../../src/redis/script/general_script_text.rs");
+const LONE_BUCKET: &str = include_str!("../../../src/redis/script/lone_bucket.lua");
+const LONE_WINDOW: &str = include_str!("../../../src/redis/script/lone_window.lua");
+const USUAL_QUOTAS: &str = include_str!("../../../src/redis/script/usual_quotas.lua");
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();

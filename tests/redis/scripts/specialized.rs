@@ -81,7 +81,7 @@ fn agree(kind: Kind) {
     let counts = &calls.borrow().1;
     eprintln!("{counts:?}");
     assert!(
-        counts.alike > 5 * counts.left && counts.left > 0,
+        counts.alike > 4 * counts.left && counts.left > 0,
         "{counts:?}"
     );
 }
@@ -171,50 +171,4 @@ fn a_bucket_and_a_sliding_window() {
     needs!(redis);
     agree(Kind::BucketAnd(Window::Sliding, Order::BucketFirst));
     agree(Kind::BucketAnd(Window::Sliding, Order::WindowFirst));
-}
-
-#[test]
-fn sliding_log() {
-    needs!(redis);
-    agree(Kind::SlidingLog);
-}
-
-/// Nobody writes such entries, and the short script would count their time for nothing.
-#[test]
-fn entries_of_nothing_are_left_to_the_general_script() {
-    needs!(redis);
-    let server = runtime().block_on(Server::start());
-    let mut calls = Calls::new(&server);
-    let kind = Kind::SlidingLog;
-    let numbers = Numbers {
-        time: 1_000_000,
-        capacity: 5,
-        extra: 0,
-        more: 0,
-    };
-    let now = EPOCH + 7;
-    for (units, is_left) in [(1_u8, false), (0, true)] {
-        let mut value = b"2:20\n".to_vec();
-        for (at, units) in [(now - 1_000, 2 - units), (now, units)] {
-            value.extend_from_slice(&at.to_be_bytes()[1..]);
-            value.extend_from_slice(&[0, 0, units]);
-        }
-        calls.set("subject", &value);
-        let words = ["3", "p", "1", "1"].map(str::to_owned);
-        let arguments = [now.to_string()]
-            .into_iter()
-            .chain(kind.lone(numbers))
-            .chain(words);
-        let arguments: Vec<_> = arguments.collect();
-        let outcome = calls.call(
-            &Recorded::new(kind.script()),
-            &["subject".to_owned()],
-            &arguments,
-        );
-        assert_eq!(
-            outcome.replies[0].is_empty(),
-            is_left,
-            "{units}: {outcome:?}"
-        );
-    }
 }

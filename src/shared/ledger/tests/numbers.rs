@@ -44,7 +44,7 @@ impl Shop {
         let applied = applied.expect("one of ours");
         self.value = applied.write.map(|write| write.value).or(self.value.take());
         let plan = self.plan.of(SUBJECT.chosen).expect("the default tier");
-        reply::answered(applied.reply.as_bytes(), &plan.reply, (1, true)).expect("a reply")
+        reply::of_store(applied.reply, &plan.reply, &call).expect("a reply")
     }
 
     /// Another node takes a lease, or changes it.

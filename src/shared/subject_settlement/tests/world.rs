@@ -12,7 +12,6 @@ use crate::{
         node_message::{NodeMessage, NodeReply, RowStatus},
         node_rows::NodeRow,
         plan::Plan,
-        reply,
         subject_value::SubjectValue,
     },
 };
@@ -139,33 +138,16 @@ impl World {
             self.value = Some(write.value);
             self.is_over_at(over.as_micros())?;
         }
-        let (rows, lease) = match lease {
-            Some(_) => NodeReply::split(reply.as_bytes()).expect("an answer"),
-            None => return self.done(reply.as_bytes(), ops, None),
-        };
-        let rows = rows.to_vec();
-        self.done(&rows, ops, Some(lease))
-    }
-
-    fn done(
-        &mut self,
-        rows: &[u8],
-        ops: &[(Op, usize)],
-        lease: Option<NodeReply>,
-    ) -> Checked<Done> {
-        let tier = self.plan.of(Chosen::Tier(0)).expect("the default tier");
-        let count = ops.iter().map(|(_, count)| count).sum();
-        let reply = crate::shared::wire::Reply::from_bytes(rows.to_vec());
-        let rows = reply::of_store(&reply, &tier.reply, (count, false))
-            .map_err(|error| error.to_string())?;
-        let rows = rows.rows.into_iter();
-        let decisions = rows.flat_map(|row| std::iter::repeat_n(row.decision, row.count));
-        let decisions: Vec<_> = decisions.collect();
+        let answer = lease.map(|_| reply.to_message().expect("an answer"));
+        let decisions = call.decisions(reply).map_err(|error| error.to_string())?;
         for decision in &decisions {
             self.admit(decision.charged())?;
         }
         self.holds()?;
-        Ok(Done { decisions, lease })
+        Ok(Done {
+            decisions,
+            lease: answer,
+        })
     }
 
     /// I1: no more is held than the counters alone would allow.
@@ -217,11 +199,9 @@ impl World {
             let at = Timestamp::from_micros(self.now).saturating_add(wait);
             let rows = [(op.clone(), 1)];
             let call = StoreCall::new(&self.plan, Chosen::Tier(0), &rows);
-            let reply = call.apply(self.value.as_deref(), at).expect("one of ours");
-            let tier = self.plan.of(Chosen::Tier(0)).expect("the default tier");
-            let rows = reply::of_store(&reply.reply, &tier.reply, (1, false));
-            let later = rows.expect("a reply").rows.remove(0).decision;
-            if later.is_denied() {
+            let applied = call.apply(self.value.as_deref(), at).expect("one of ours");
+            let later = call.decisions(applied.reply).expect("a reply");
+            if later[0].is_denied() {
                 return Err(format!("{op:?} is denied after {wait:?}, too"));
             }
         }
@@ -248,8 +228,7 @@ impl World {
         let now = Timestamp::from_micros(self.now);
         let applied = call.apply(self.value.as_deref(), now).expect("one of ours");
         self.value = applied.write.map(|write| write.value).or(self.value.take());
-        let (_, reply) = NodeReply::split(applied.reply.as_bytes()).expect("an answer");
-        reply
+        applied.reply.to_message().expect("an answer")
     }
 
     /// Makes the next message of a node, or repeats the one without a reply.

@@ -1,4 +1,4 @@
-//! Arguments of the specialized scripts: for one quota of one algorithm, several buckets, or a bucket and a window.
+//! Arguments of the specialized scripts: for one bucket, one window, or a list of buckets and windows.
 
 use super::counter_slots::Slot;
 use crate::{
@@ -12,31 +12,34 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::shared) enum SpecializedScript {
     Bucket,
-    Buckets,
-    BucketFixedWindow,
-    BucketSlidingWindow,
-    FixedWindow,
-    SlidingWindow,
-    SeveralSlices,
-    SlidingLog,
+    Window,
+    Several,
 }
 
-/// The script for a lone quota, and its arguments between the time and the operations.
+/// The script for such quotas, and its arguments between the time and the operations.
 #[derive(Debug, Clone)]
 pub(super) struct SpecializedPlan {
     pub(super) script: SpecializedScript,
     pub(super) arguments: Vec<String>,
 }
 
-/// The most nanoseconds in a lone bucket's script, where times are single numbers: the sum of two is
-/// exact. These are 52 days.
+/// The most nanoseconds of a bucket, whose times are single numbers: the sum of two is exact. These are 52 days.
 const MAX_NANOS: u64 = 1 << 52;
 
-/// A pattern in Lua has 32 captures, and a bucket takes two.
-const MAX_BUCKETS: usize = 16;
-
-/// A window has one capture for each slice, and two more.
+/// A pattern in Lua has 32 captures. A window has one for each slice, and two more.
 const MAX_SLICES: u32 = 30;
+
+/// One quota, as these scripts count it.
+struct Counter {
+    letter: &'static str,
+    /// The nanoseconds of a unit of a bucket; the microseconds of a window or slice.
+    length: u64,
+    /// The most at once, and the most that can count: nanoseconds of a bucket, units of a window.
+    capacity: u64,
+    most: u64,
+    /// The counts of a window.
+    counts: u32,
+}
 
 impl SpecializedPlan {
     /// The plan for these quotas: `None` if no specialized script is for them, if the subject has other
@@ -51,128 +54,78 @@ impl SpecializedPlan {
         if block_for.is_some() || slots.len() != quotas.len() {
             return None;
         }
-        if quotas.iter().any(|quota| quota.calendar().is_some()) {
-            return None;
-        }
-        let most = |(slot, quota): (&Slot, &Quota)| all.most(slot.at, quota).max(Most::of(quota));
-        let counters: Vec<_> = slots.iter().zip(quotas).map(most).zip(quotas).collect();
-        let is_bucket = |quota: &Quota| quota.algorithm() == Algorithm::TokenBucket;
-        match counters.as_slice() {
-            [(most, quota)] => Self::of_one(quota, *most),
-            all if quotas.iter().all(is_bucket) => Self::of_buckets(all),
-            [bucket, window] if is_bucket(bucket.1) => Self::of_pair("b", *bucket, *window),
-            [window, bucket] if is_bucket(bucket.1) => Self::of_pair("w", *bucket, *window),
+        let counters = slots
+            .iter()
+            .zip(quotas)
+            .map(|(slot, quota)| Counter::of(quota, all.most(slot.at, quota).max(Most::of(quota))));
+        let counters: Vec<_> = counters.collect::<Option<_>>()?;
+        let numbers = |counter: &Counter| [counter.length, counter.capacity, counter.most];
+        let texts = |counter: &Counter| numbers(counter).map(|number| number.to_string());
+        let (script, arguments) = match counters.as_slice() {
+            [one] if one.letter == "t" => (SpecializedScript::Bucket, texts(one).to_vec()),
+            [one] if one.letter == "f" || one.counts == 2 => {
+                let letter = [one.letter.to_owned()].into_iter();
+                (
+                    SpecializedScript::Window,
+                    letter.chain(texts(one)).collect(),
+                )
+            }
+            all => {
+                let each = all.iter().flat_map(|one| {
+                    let letter = [one.letter.to_owned()].into_iter();
+                    letter.chain(texts(one)).chain([one.counts.to_string()])
+                });
+                let count = [all.len().to_string()].into_iter();
+                (SpecializedScript::Several, count.chain(each).collect())
+            }
+        };
+        Some(Self { script, arguments })
+    }
+}
+
+impl Counter {
+    fn of(quota: &Quota, most: Most) -> Option<Self> {
+        let capacity = quota.capacity() + quota.extra();
+        let window = |letter, counts| {
+            let period = quota.period_nanos();
+            let is_whole = period.is_multiple_of(1_000) && quota.calendar().is_none();
+            is_whole.then(|| Self {
+                letter,
+                length: period / 1_000 / u64::from(quota.slice_count()),
+                capacity,
+                most: most.units,
+                counts,
+            })
+        };
+        match quota.algorithm() {
+            Algorithm::TokenBucket if quota.refill_every_nanos().is_none() => {
+                let full = Most::without_debt(quota).nanos;
+                let are_short = [quota.interval_nanos(), full, most.nanos]
+                    .iter()
+                    .all(|nanos| *nanos < MAX_NANOS);
+                are_short.then(|| Self {
+                    letter: "t",
+                    length: quota.interval_nanos(),
+                    capacity: full,
+                    most: most.nanos,
+                    counts: 1,
+                })
+            }
+            Algorithm::FixedWindow => window("f", 1),
+            Algorithm::SlidingWindow if quota.slice_count() <= MAX_SLICES => {
+                let counts = quota.slice_count() + 1;
+                // The script weighs a count, and adds all of them.
+                window("s", counts).filter(|window| {
+                    is_exact(most.units, window.length) && is_exact(most.units, counts.into())
+                })
+            }
             _ => None,
         }
     }
-
-    fn of_one(quota: &Quota, most: Most) -> Option<Self> {
-        let has_one_slice = quota.slice_count() == 1;
-        let (script, numbers) = match quota.algorithm() {
-            Algorithm::TokenBucket => (SpecializedScript::Bucket, bucket(quota, most)),
-            Algorithm::FixedWindow => (SpecializedScript::FixedWindow, fixed_window(quota, most)),
-            Algorithm::SlidingWindow if has_one_slice => (
-                SpecializedScript::SlidingWindow,
-                sliding_window(quota, most),
-            ),
-            Algorithm::SlidingWindow => (
-                SpecializedScript::SeveralSlices,
-                several_slices(quota, most),
-            ),
-            Algorithm::SlidingLog => (SpecializedScript::SlidingLog, sliding_log(quota)),
-            Algorithm::LeakyBucket { .. } => return None,
-        };
-        let arguments = texts(numbers?).collect();
-        Some(Self { script, arguments })
-    }
-
-    fn of_buckets(buckets: &[(Most, &Quota)]) -> Option<Self> {
-        if buckets.len() > MAX_BUCKETS {
-            return None;
-        }
-        let mut numbers = vec![buckets.len() as u64];
-        for (most, quota) in buckets {
-            numbers.extend(bucket(quota, *most)?);
-        }
-        Some(Self {
-            script: SpecializedScript::Buckets,
-            arguments: texts(numbers).collect(),
-        })
-    }
-
-    /// The plan for a bucket and a window. `first` is the letter of the one that comes first.
-    fn of_pair(
-        first: &str,
-        (bucket_most, bucket_quota): (Most, &Quota),
-        (window_most, window): (Most, &Quota),
-    ) -> Option<Self> {
-        let (script, numbers) = match window.algorithm() {
-            Algorithm::FixedWindow => (
-                SpecializedScript::BucketFixedWindow,
-                fixed_window(window, window_most),
-            ),
-            Algorithm::SlidingWindow if window.slice_count() == 1 => (
-                SpecializedScript::BucketSlidingWindow,
-                sliding_window(window, window_most),
-            ),
-            _ => return None,
-        };
-        let numbers = texts(bucket(bucket_quota, bucket_most)?).chain(texts(numbers?));
-        Some(Self {
-            script,
-            arguments: std::iter::once(first.to_owned()).chain(numbers).collect(),
-        })
-    }
-}
-
-fn texts(numbers: Vec<u64>) -> impl Iterator<Item = String> {
-    numbers.into_iter().map(|number| number.to_string())
-}
-
-fn bucket(quota: &Quota, most: Most) -> Option<Vec<u64>> {
-    let own = Most::without_debt(quota);
-    let times = [quota.interval_nanos(), own.nanos, most.nanos];
-    let are_short = times.iter().all(|nanos| *nanos < MAX_NANOS);
-    (are_short && quota.refill_every_nanos().is_none()).then(|| times.to_vec())
-}
-
-fn fixed_window(quota: &Quota, most: Most) -> Option<Vec<u64>> {
-    let period = micros(quota.period_nanos())?;
-    let capacity = quota.capacity() + quota.extra();
-    Some(vec![period, capacity, quota.extra(), most.units])
-}
-
-fn sliding_window(quota: &Quota, most: Most) -> Option<Vec<u64>> {
-    let slice = micros(quota.period_nanos())? / u64::from(quota.slice_count());
-    let capacity = quota.capacity() + quota.extra();
-    let (extra, interval) = (quota.extra(), quota.interval_nanos());
-    let are_exact = is_exact(most.units, slice) && is_exact(capacity, interval);
-    are_exact.then(|| vec![slice, capacity, extra, most.units, interval])
-}
-
-fn several_slices(quota: &Quota, most: Most) -> Option<Vec<u64>> {
-    let slices = quota.slice_count();
-    // The script adds all counts.
-    let is_small = slices <= MAX_SLICES && is_exact(most.units, u64::from(slices + 1));
-    let mut numbers = sliding_window(quota, most).filter(|_| is_small)?;
-    numbers.push(u64::from(slices));
-    Some(numbers)
-}
-
-fn sliding_log(quota: &Quota) -> Option<Vec<u64>> {
-    let period = micros(quota.period_nanos())?;
-    let (extra, interval) = (quota.extra(), quota.interval_nanos());
-    let capacity = quota.capacity() + extra;
-    is_exact(capacity, interval).then(|| vec![period, capacity, extra, interval])
 }
 
 /// Whether a product is exact in the scripts.
 fn is_exact(one: u64, two: u64) -> bool {
     let product = one.checked_mul(two);
     product.is_some_and(|product| product <= LUA_MAX_INT)
-}
-
-/// The microseconds, if they are whole.
-fn micros(nanos: u64) -> Option<u64> {
-    nanos.is_multiple_of(1_000).then_some(nanos / 1_000)
 }

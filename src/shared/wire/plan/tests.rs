@@ -18,32 +18,29 @@ fn plan(quota: Quota) -> TierPlan {
 }
 
 #[test]
-fn a_lone_quota_of_small_numbers_has_a_script_of_its_own() {
-    let lone = |quota: Quota| plan(quota).specialized_script();
-    let is = |quota, expected| lone(quota) == Some(expected);
+fn quotas_of_small_numbers_have_a_script_of_their_own() {
+    let script = |quota: Quota| plan(quota).specialized_script();
+    let is = |quota, expected| script(quota) == Some(expected);
     assert!(is(Quota::per(1, 52 * DAY), SpecializedScript::Bucket));
-    assert!(lone(Quota::per(1, 53 * DAY)).is_none());
-    assert!(lone(Quota::per(9, DAY).refill_every(DAY)).is_none());
+    assert!(script(Quota::per(1, 53 * DAY)).is_none());
+    assert!(script(Quota::per(9, DAY).refill_every(DAY)).is_none());
+    assert!(script(Quota::per(9, DAY).leaky_bucket(3)).is_none());
+    assert!(script(Quota::per(9, DAY).sliding_log()).is_none());
 
     let third = Duration::from_nanos(1_000_333);
     assert!(is(
         Quota::per(1, 53 * DAY).fixed_window(),
-        SpecializedScript::FixedWindow
+        SpecializedScript::Window
     ));
-    assert!(lone(Quota::per(1, third).fixed_window()).is_none());
+    assert!(script(Quota::per(1, third).fixed_window()).is_none());
 
     let sliding = |units| Quota::per(units, DAY).sliding_window();
-    assert!(is(sliding(100_000), SpecializedScript::SlidingWindow));
-    assert!(lone(sliding(1_000_000)).is_none());
-    assert!(is(sliding(9).slices(2), SpecializedScript::SeveralSlices));
-    assert!(is(sliding(9).slices(30), SpecializedScript::SeveralSlices));
-    assert!(lone(sliding(9).slices(32)).is_none());
-    assert!(lone(sliding(100_000_000).slices(2)).is_none());
-
-    let log = |period| Quota::per(9, period).sliding_log();
-    assert!(is(log(104 * DAY), SpecializedScript::SlidingLog));
-    assert!(lone(log(105 * DAY)).is_none());
-    assert!(lone(log(third)).is_none());
+    assert!(is(sliding(100_000), SpecializedScript::Window));
+    assert!(script(sliding(1_000_000)).is_none());
+    assert!(is(sliding(9).slices(2), SpecializedScript::Several));
+    assert!(is(sliding(9).slices(30), SpecializedScript::Several));
+    assert!(script(sliding(9).slices(32)).is_none());
+    assert!(script(sliding(100_000_000).slices(2)).is_none());
 }
 
 fn plan_of_two(first: Quota, second: Quota) -> TierPlan {
@@ -54,41 +51,32 @@ fn plan_of_two(first: Quota, second: Quota) -> TierPlan {
 }
 
 #[test]
-fn several_short_buckets_have_a_script_of_their_own() {
-    let [second, day] = [Quota::per_second(2), Quota::per(9, DAY)];
-    let lone = |first, second| plan_of_two(first, second).specialized_script();
-    assert_eq!(lone(second, day), Some(SpecializedScript::Buckets));
-    assert!(lone(second, Quota::per(1, 53 * DAY)).is_none());
-}
-
-#[test]
-fn a_bucket_and_a_window_have_a_script_of_their_own() {
+fn lists_of_buckets_and_windows_have_a_script_of_their_own() {
     let [bucket, day] = [Quota::per_second(2), Quota::per(9, DAY)];
     let [fixed, sliding] = [day.fixed_window(), day.sliding_window()];
-    let lone = |first, second| plan_of_two(first, second).specialized_script();
-    let is = |first, second, expected| lone(first, second) == Some(expected);
-    assert!(is(bucket, fixed, SpecializedScript::BucketFixedWindow));
-    assert!(is(fixed, bucket, SpecializedScript::BucketFixedWindow));
-    assert!(is(bucket, sliding, SpecializedScript::BucketSlidingWindow));
-    assert!(is(sliding, bucket, SpecializedScript::BucketSlidingWindow));
-    for other in [sliding.slices(2), day.sliding_log(), day.leaky_bucket(3)] {
-        assert!(lone(bucket, other).is_none());
+    let script = |first, second| plan_of_two(first, second).specialized_script();
+    for (first, second) in [
+        (bucket, day),
+        (bucket, fixed),
+        (sliding, bucket),
+        (fixed, sliding.slices(2)),
+    ] {
+        assert_eq!(script(first, second), Some(SpecializedScript::Several));
     }
-    assert!(lone(fixed, sliding).is_none());
-    assert!(lone(Quota::per(1, 53 * DAY), fixed).is_none());
+    for other in [day.sliding_log(), day.leaky_bucket(3)] {
+        assert!(script(bucket, other).is_none());
+    }
+    assert!(script(bucket, Quota::per(1, 53 * DAY)).is_none());
 }
 
 #[test]
-fn the_arguments_of_a_bucket_and_a_window_have_the_bucket_s_first() {
-    let [bucket, window] = [Quota::per_second(2), Quota::per(9, DAY).fixed_window()];
-    for (plan, letter) in [
-        (plan_of_two(bucket, window), "b"),
-        (plan_of_two(window, bucket), "w"),
-    ] {
-        let arguments = plan.constant_arguments(plan.specialized_script()).join(" ");
-        let numbers = "500000000 1000000000 1000000000 86400000000 9 0 9";
-        assert_eq!(arguments, format!("{letter} {numbers}"));
-    }
+fn a_list_has_the_arguments_of_each_quota() {
+    let [bucket, window] = [Quota::per_second(2), Quota::per(9, DAY).sliding_window()];
+    let plan = plan_of_two(window.slices(4), bucket);
+    let arguments = plan.constant_arguments(plan.specialized_script()).join(" ");
+    let window = "s 21600000000 9 9 5";
+    let bucket = "t 500000000 1000000000 1000000000 1";
+    assert_eq!(arguments, format!("2 {window} {bucket}"));
 }
 
 #[test]

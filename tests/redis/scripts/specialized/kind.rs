@@ -1,9 +1,6 @@
 //! The specialized scripts: quotas as their arguments, and as those of the general one.
 
-use super::super::{
-    BUCKET_FIXED_WINDOW, BUCKET_SLIDING_WINDOW, BUCKETS, LONE_BUCKET, LONE_FIXED_WINDOW,
-    LONE_SEVERAL_SLICES, LONE_SLIDING_LOG, LONE_SLIDING_WINDOW, words,
-};
+use super::super::{LONE_BUCKET, LONE_WINDOW, USUAL_QUOTAS, words};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
@@ -14,7 +11,6 @@ pub(super) enum Kind {
     SlidingWindow,
     /// As many slices.
     SeveralSlices(u64),
-    SlidingLog,
     /// A window, and a bucket of the same capacity, seven times as fast.
     BucketAnd(Window, Order),
 }
@@ -43,13 +39,12 @@ pub(super) struct Numbers {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Bucket,
         Self::Buckets,
         Self::FixedWindow,
         Self::SlidingWindow,
         Self::SeveralSlices(3),
-        Self::SlidingLog,
         Self::BucketAnd(Window::Fixed, Order::BucketFirst),
         Self::BucketAnd(Window::Fixed, Order::WindowFirst),
         Self::BucketAnd(Window::Sliding, Order::BucketFirst),
@@ -59,13 +54,8 @@ impl Kind {
     pub(super) fn script(self) -> &'static str {
         match self {
             Self::Bucket => LONE_BUCKET,
-            Self::Buckets => BUCKETS,
-            Self::FixedWindow => LONE_FIXED_WINDOW,
-            Self::SlidingWindow => LONE_SLIDING_WINDOW,
-            Self::SeveralSlices(_) => LONE_SEVERAL_SLICES,
-            Self::SlidingLog => LONE_SLIDING_LOG,
-            Self::BucketAnd(Window::Fixed, _) => BUCKET_FIXED_WINDOW,
-            Self::BucketAnd(Window::Sliding, _) => BUCKET_SLIDING_WINDOW,
+            Self::FixedWindow | Self::SlidingWindow => LONE_WINDOW,
+            Self::Buckets | Self::SeveralSlices(_) | Self::BucketAnd(..) => USUAL_QUOTAS,
         }
     }
 
@@ -81,40 +71,35 @@ impl Kind {
         let Numbers {
             time,
             capacity,
-            extra,
             more,
+            ..
         } = numbers;
         let most = capacity + more;
         words(&match self {
             Self::Bucket => format!("{time} {} {}", time * capacity, time * most),
             Self::Buckets => {
                 let third = time.div_ceil(3);
-                let first = format!("2 {time} {} {}", time * capacity, time * most);
+                let first = Self::Bucket.lone(numbers).join(" ");
                 let second = [third, 2 * third * capacity, third * (2 * capacity + more)];
                 let [one, full, most] = second;
-                format!("{first} {one} {full} {most}")
+                format!("2 t {first} 1 t {one} {full} {most} 1")
             }
-            Self::FixedWindow => format!("{time} {capacity} {extra} {most}"),
-            Self::SlidingWindow => {
-                let unit = time * 1_000 / capacity.max(1);
-                format!("{time} {capacity} {extra} {most} {unit}")
-            }
+            Self::FixedWindow => format!("f {time} {capacity} {most}"),
+            Self::SlidingWindow => format!("s {time} {capacity} {most}"),
             Self::SeveralSlices(slices) => {
-                let unit = slices * time * 1_000 / capacity.max(1);
-                format!("{time} {capacity} {extra} {most} {unit} {slices}")
-            }
-            Self::SlidingLog => {
-                let unit = time * 1_000 / capacity.max(1);
-                format!("{time} {capacity} {extra} {unit}")
+                format!("1 s {time} {capacity} {most} {}", slices + 1)
             }
             Self::BucketAnd(window, order) => {
-                let letter = match order {
-                    Order::BucketFirst => "b",
-                    Order::WindowFirst => "w",
-                };
                 let bucket = Self::Bucket.lone(numbers.of_bucket()).join(" ");
+                let counts = match window {
+                    Window::Fixed => 1,
+                    Window::Sliding => 2,
+                };
                 let window = window.alone().lone(numbers).join(" ");
-                format!("{letter} {bucket} {window}")
+                match order {
+                    Order::BucketFirst => format!("2 t {bucket} 1 {window} {counts}"),
+                    Order::WindowFirst => format!("2 {window} {counts} t {bucket} 1"),
+                }
             }
         })
     }
@@ -168,9 +153,6 @@ impl Kind {
             Self::SeveralSlices(slices) => {
                 let unit = parts(slices * time * 1_000 / capacity.max(1));
                 format!("_ _ 1 s 1 {capacity} {extra} {unit} {time} {slices} {most_u} _")
-            }
-            Self::SlidingLog => {
-                format!("_ _ 1 g 1 {capacity} {extra} {unit} {time} 0 _ _")
             }
             Self::BucketAnd(window, order) => {
                 let bucket = Self::Bucket.general(numbers.of_bucket());

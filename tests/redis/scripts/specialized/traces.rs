@@ -51,10 +51,7 @@ fn numbers(kind: Kind) -> impl Strategy<Value = Numbers> + Clone {
 fn value(kind: Kind, time: u64) -> BoxedStrategy<Vec<u8>> {
     let texts = text_value(state()).prop_map(String::into_bytes);
     let own = text_value(own_state(kind, time)).prop_map(String::into_bytes);
-    match kind {
-        Kind::SlidingLog => prop_oneof![4 => log_value(), 1 => texts].boxed(),
-        _ => prop_oneof![2 => own, 1 => texts].boxed(),
-    }
+    prop_oneof![2 => own, 1 => texts].boxed()
 }
 
 /// A state of such quotas. Parts of it may be as good as new.
@@ -82,7 +79,7 @@ fn own_state(kind: Kind, time: u64) -> BoxedStrategy<String> {
         Kind::Buckets => (bucket.clone(), bucket)
             .prop_map(|(one, two)| format!("{one};{two}"))
             .boxed(),
-        Kind::FixedWindow | Kind::SlidingLog => window(1),
+        Kind::FixedWindow => window(1),
         Kind::SlidingWindow => window(2),
         Kind::SeveralSlices(slices) => window(1 + usize::try_from(slices).expect("few")),
         Kind::BucketAnd(alone, order) => {
@@ -98,36 +95,6 @@ fn own_state(kind: Kind, time: u64) -> BoxedStrategy<String> {
             .boxed()
         }
     }
-}
-
-/// A log, with entries that are in order or not, and a head whose count is right or not.
-fn log_value() -> impl Strategy<Value = Vec<u8>> {
-    let entry = (EPOCH - 9_000_000..EPOCH + 9_000_000, 0..4_u32);
-    let entries = prop_oneof![
-        5 => prop::collection::vec(entry.clone(), 0..6),
-        1 => prop::collection::vec(entry, 250..300),
-    ];
-    let most = |choice: i64| prop_oneof![9 => Just(0_i64), 1 => -choice..=choice];
-    let block = prop_oneof![
-        4 => Just(String::new()),
-        1 => (EPOCH - 9_000_000..EPOCH + 9_000_000).prop_map(|micros| format!("!{micros}007h")),
-    ];
-    let parts = (entries, prop::bool::weighted(0.1), most(9), most(10), block);
-    parts.prop_map(|(mut entries, is_mixed, more, longer, block)| {
-        if !is_mixed {
-            entries.sort_unstable();
-        }
-        let total: i64 = entries.iter().map(|(_, count)| i64::from(*count)).sum();
-        let bytes = entries.iter().flat_map(|(micros, count)| {
-            let (micros, count) = (micros.to_be_bytes(), count.to_be_bytes());
-            [&micros[1..], &count[1..]].concat()
-        });
-        let bytes: Vec<u8> = bytes.collect();
-        let length = (bytes.len() as i64 + longer).max(0);
-        let head = format!("{}:{length}{block}", (total + more).max(0));
-        let line: &[u8] = if bytes.is_empty() { b"" } else { b"\n" };
-        [head.as_bytes(), line, &bytes].concat()
-    })
 }
 
 /// A state of any quotas.
