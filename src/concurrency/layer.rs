@@ -150,7 +150,7 @@ impl<S, R> Layer<S> for ConcurrencyLayer<R> {
     fn layer(&self, inner: S) -> ConcurrencyLimit<S, R> {
         let admission = self.admission.get_or_init(|| {
             let policies = std::slice::from_ref(self.permits.policy());
-            let key_stage = KeyStage::new(&self.settings, Arc::clone(&self.rejection), policies);
+            let key_stage = KeyStage::new(&self.settings, Arc::clone(&self.rejection), &[policies]);
             let priority = self.settings.priority.clone();
             Arc::new(PermitAdmission::new(
                 self.permits.clone(),

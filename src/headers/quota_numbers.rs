@@ -24,13 +24,15 @@ pub(super) struct SeveralNumbers {
     pub(super) of_each: [(u64, u64); MOST_QUOTAS],
     /// The index of the binding quota: numbers alone do not determine that of a denial.
     pub(super) binding: usize,
+    /// The index of the layer's policies: rules have several sets.
+    pub(super) set: usize,
 }
 
 impl SeveralNumbers {
     /// The numbers of a decision about these policies; `None` if they are many, or one does not report all numbers.
     pub(super) fn of(
         decision: &Decision,
-        policies: &[Policy],
+        (set, policies): (usize, &[Policy]),
         format: Option<ResetFormat>,
     ) -> Option<(Self, QuotaNumbers)> {
         let mut of_each = [(0, 0); MOST_QUOTAS];
@@ -55,7 +57,14 @@ impl SeveralNumbers {
             seconds,
             reset: reset(format, decision, status, seconds),
         };
-        Some((Self { of_each, binding }, numbers))
+        Some((
+            Self {
+                of_each,
+                binding,
+                set,
+            },
+            numbers,
+        ))
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Key<'a> {
 struct CachedTexts {
     /// The parts of the key that all texts have.
     of: (u64, QuotaNumbers),
-    several: SeveralNumbers,
+    several: Option<SeveralNumbers>,
     texts: FieldTexts,
 }
 
@@ -56,15 +56,13 @@ pub(super) fn with_texts<R>(
             cache.resize_with(SLOTS, || None);
         }
         let place = cache.get_mut(slot)?;
-        // A renderer has one quota or several.
         let is_of = |cached: &CachedTexts| {
-            cached.of == (renderer, numbers)
-                && several.is_none_or(|several| cached.several == *several)
+            cached.of == (renderer, numbers) && cached.several.as_ref() == several
         };
         if !place.as_ref().is_some_and(is_of) {
             *place = Some(CachedTexts {
                 of: (renderer, numbers),
-                several: several.copied().unwrap_or_default(),
+                several: several.copied(),
                 texts: write(),
             });
         }

@@ -35,16 +35,21 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Renderer {
     headers: Headers,
-    /// The layer's own, as decisions have them whose fields have the same texts each time.
-    policies: Box<[Policy]>,
-    /// The texts of the own policies; `None` without any.
-    known: Option<ConstantTexts>,
+    own: Box<[OwnPolicies]>,
     /// `None` for a renderer of one decision.
     templates: Option<Templates>,
     /// Unique among renderers, or 0 for a renderer of one decision.
     id: u64,
     /// How many responses with the policy of another layer were checked for one of the same name.
     checked: AtomicU32,
+}
+
+/// Policies of a layer, or of a set of a rule's quotas.
+#[derive(Debug)]
+struct OwnPolicies {
+    /// As decisions have them whose fields have the same texts each time.
+    policies: Box<[Policy]>,
+    texts: ConstantTexts,
 }
 
 /// The number of responses that are checked for policies of one name: nested layers keep theirs.
@@ -54,18 +59,22 @@ const CHECKS: u32 = 16;
 const REPORTED: u32 = 1 << 31;
 
 impl Renderer {
-    pub(crate) fn new(headers: &Headers, policies: &[Policy]) -> Self {
+    pub(crate) fn new(headers: &Headers, sets: &[&[Policy]]) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-        let policies: Box<[_]> = policies.iter().map(Policy::constant).collect();
+        let own = sets.iter().filter(|policies| !policies.is_empty());
+        let own = own.map(|policies| {
+            let policies: Box<[_]> = policies.iter().map(Policy::constant).collect();
+            let texts = ConstantTexts::new(headers, &policies);
+            OwnPolicies { policies, texts }
+        });
         let mut renderer = Self {
-            known: (!policies.is_empty()).then(|| ConstantTexts::new(headers, &policies)),
-            policies,
+            own: own.collect(),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             checked: AtomicU32::new(0),
             ..Self::once(headers)
         };
-        if renderer.known.is_some() {
+        if !renderer.own.is_empty() {
             let texts = renderer.texts_of_own(renderer.key(&QuotaNumbers::default()));
             renderer.templates = Templates::new(headers, &texts);
         }
@@ -76,8 +85,7 @@ impl Renderer {
     pub(crate) fn once(headers: &Headers) -> Self {
         Self {
             headers: headers.clone(),
-            policies: Box::default(),
-            known: None,
+            own: Box::default(),
             templates: None,
             id: 0,
             checked: AtomicU32::new(CHECKS),
@@ -98,7 +106,9 @@ impl Renderer {
             return self.write_own(self.key(&numbers), waits, fits, headers);
         }
         let format = self.headers.x_ratelimit;
-        if let Some((several, numbers)) = SeveralNumbers::of(decision, &self.policies, format) {
+        let mut sets = self.own.iter().map(|own| &*own.policies).enumerate();
+        let several = sets.find_map(|set| SeveralNumbers::of(decision, set, format));
+        if let Some((several, numbers)) = several {
             let key = self.key(&numbers);
             let several = Some(&several);
             return self.write_own(Key { several, ..key }, waits, fits, headers);
@@ -112,9 +122,9 @@ impl Renderer {
     /// one quota, or does not report all numbers.
     #[inline]
     pub(crate) fn numbers(&self, decision: &Decision) -> Option<QuotaNumbers> {
-        let status = decision.status_alone_of(&self.policies)?;
-        let quota = (&self.policies[0], status);
-        ReportedQuota::of(quota, decision, self.headers.x_ratelimit).numbers()
+        let policies = &*self.own.first()?.policies;
+        let status = decision.status_alone_of(policies)?;
+        ReportedQuota::of((&policies[0], status), decision, self.headers.x_ratelimit).numbers()
     }
 
     /// Adds the fields of an allowed request with these numbers to a response with this status.
@@ -201,12 +211,14 @@ impl Renderer {
             seconds,
             reset,
         } = key.numbers;
+        let own = self.own.get(key.several.map_or(0, |several| several.set));
+        let policies = own.map_or(&[][..], |own| &own.policies);
         let (of_each, binding) = match key.several {
             Some(several) => (&several.of_each[..], several.binding),
             None => (&[(remaining, seconds)][..], 0),
         };
-        let own = self.policies.iter().zip(of_each);
-        let quotas = own.map(|(policy, (remaining, seconds))| ReportedQuota {
+        let quotas = policies.iter().zip(of_each);
+        let quotas = quotas.map(|(policy, (remaining, seconds))| ReportedQuota {
             policy,
             limit: policy.limit(),
             remaining: Some(*remaining),
@@ -214,7 +226,13 @@ impl Renderer {
             reset: Some(reset),
         });
         let (binding, wait) = ((binding, quotas.clone().nth(binding)), Some(seconds));
-        FieldTexts::write(&self.headers, self.known.as_ref(), quotas, binding, wait)
+        FieldTexts::write(
+            &self.headers,
+            own.map(|own| &own.texts),
+            quotas,
+            binding,
+            wait,
+        )
     }
 
     /// The texts of any decision.
@@ -258,7 +276,8 @@ impl Renderer {
             return;
         }
         let quotas = decision.into_iter().flat_map(Decision::quotas);
-        let own = self.policies.iter().filter(|_| decision.is_none());
+        let own = self.own.iter().flat_map(|own| &own.policies);
+        let own = own.filter(|_| decision.is_none());
         let names = quotas
             .map(|quota| quota.name())
             .chain(own.map(Policy::name));

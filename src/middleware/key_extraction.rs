@@ -30,14 +30,14 @@ pub(crate) struct KeyStage<R> {
 }
 
 impl<R> KeyStage<R> {
-    pub(crate) fn new(settings: &CommonSettings, rejection: Arc<R>, policies: &[Policy]) -> Self {
+    pub(crate) fn new(settings: &CommonSettings, rejection: Arc<R>, sets: &[&[Policy]]) -> Self {
         Self {
             key_rules: settings.key_rules.clone(),
             enabled: settings.enabled.clone(),
             has_rules: settings.enabled.is_some()
                 || settings.key_rules.has_lists()
                 || settings.key_rules.has_several(),
-            responder: Responder::new(rejection, settings, policies),
+            responder: Responder::new(rejection, settings, sets),
             diagnostics: Diagnostics::new(),
         }
     }

@@ -24,10 +24,10 @@ pub(crate) struct Responder<R> {
 }
 
 impl<R> Responder<R> {
-    pub(crate) fn new(rejection: Arc<R>, settings: &CommonSettings, policies: &[Policy]) -> Self {
+    pub(crate) fn new(rejection: Arc<R>, settings: &CommonSettings, sets: &[&[Policy]]) -> Self {
         Self {
             rejection,
-            renderer: Renderer::new(&settings.headers, policies),
+            renderer: Renderer::new(&settings.headers, sets),
             observer: settings.observer.clone(),
             shadow: settings.shadow,
             grpc: settings.grpc,

@@ -71,7 +71,7 @@ impl Path {
 
 impl<L: Limiter, R> Admission<L, R> {
     pub(super) fn new(limiter: Arc<L>, rejection: Arc<R>, settings: Settings) -> Self {
-        let key_stage = KeyStage::new(&settings.common, rejection, limiter.policies());
+        let key_stage = KeyStage::new(&settings.common, rejection, &[limiter.policies()]);
         Self::with_stage(limiter, key_stage, settings)
     }
 

@@ -70,12 +70,13 @@ impl SharedQueues {
 }
 
 impl<L: Limiter, R> SelectedSettings<L, R> {
-    /// The admission of requests whose first limit has these policies: it chooses the fields of their responses.
+    /// The admission of requests whose first limit has these policies, or one of these sets: it chooses the fields of
+    /// their responses.
     pub(crate) fn admission(
         &self,
         headers: &Headers,
         shadow: bool,
-        policies: &[Policy],
+        sets: &[&[Policy]],
     ) -> Arc<Admission<L, R>> {
         // The extractor is never called.
         let mut settings = Settings::new(Global);
@@ -86,7 +87,7 @@ impl<L: Limiter, R> SelectedSettings<L, R> {
         settings.expose_decision = self.expose_decision && !shadow;
         settings.waiting = self.queues.clone().0;
         settings.limits = Arc::clone(&self.limits);
-        let key_stage = KeyStage::new(&settings.common, Arc::clone(&self.rejection), policies);
+        let key_stage = KeyStage::new(&settings.common, Arc::clone(&self.rejection), sets);
         Arc::new(Admission::with_stage(
             Arc::clone(&self.limiter),
             key_stage,

@@ -61,7 +61,7 @@ fn added_to(
         StatusCode::OK
     };
     let mut map = header_map(present);
-    Renderer::new(headers, policies).apply(decision, status, &mut map);
+    Renderer::new(headers, &[policies]).apply(decision, status, &mut map);
     lines(&map)
 }
 

@@ -40,7 +40,7 @@ fn redirects_and_layers_without_headers_have_no_fields() {
     assert_eq!(fields(&Headers::none(), &[PER_MINUTE], &denial), []);
 
     let headers = Headers::new().x_ratelimit_retry_after(true);
-    let renderer = Renderer::new(&headers, &[PER_MINUTE]);
+    let renderer = Renderer::new(&headers, &[&[PER_MINUTE]]);
     for status in [300, 302, 304, 308] {
         let mut map = header_map(&[]);
         renderer.apply(&denial, status.try_into().unwrap(), &mut map);

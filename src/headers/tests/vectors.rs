@@ -107,7 +107,7 @@ fn single_responses_match_the_vectors() {
 
         let status = StatusCode::from_u16(vector["status"].as_u64().unwrap() as u16).unwrap();
         let mut map = HeaderMap::new();
-        Renderer::new(&headers_of(&vector["profile"]), &policies)
+        Renderer::new(&headers_of(&vector["profile"]), &[&policies])
             .apply(&decision, status, &mut map);
         let expected = super::pairs(&pairs(&vector["headers"]));
         assert_eq!(lines(&map), expected, "{}", vector["id"]);
@@ -131,7 +131,7 @@ fn nested_responses_match_the_vectors() {
             }
             other => panic!("{other} needs a decision"),
         };
-        let renderer = Renderer::new(&headers, std::slice::from_ref(&outer));
+        let renderer = Renderer::new(&headers, &[std::slice::from_ref(&outer)]);
         let mut alone = HeaderMap::new();
         renderer.apply(&decision, StatusCode::OK, &mut alone);
         assert_eq!(lines(&alone), super::pairs(&pairs(&vector["outer"])));

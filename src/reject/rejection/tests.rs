@@ -200,7 +200,7 @@ proptest! {
         jitter in select(vec![0, 0, 1_500_u64]),
     ) {
         let (limiter, decisions) = decisions(&quotas, &questions);
-        let renderer = Renderer::new(&choice, limiter.policies());
+        let renderer = Renderer::new(&choice, &[limiter.policies()]);
         for mut decision in decisions {
             decision.lengthen(Duration::from_millis(jitter));
             both_ways(&renderer, &decision, &present);

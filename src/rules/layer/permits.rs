@@ -54,7 +54,7 @@ pub(super) fn decide_holding<R: Reject<B>, B: 'static>(
         };
         match decision {
             Ok(decision) if decision.is_denied() => {
-                let admission = admissions.denied_in_flight(rule);
+                let admission = admissions.admission(rule);
                 admission.report_denial(&decision, holder.key(), None);
                 if !rule.shadow {
                     denied = Some((admission, decision));
@@ -213,7 +213,7 @@ fn permit<R>(
     started: Instant,
 ) -> Result<Option<Permit>, Reason> {
     let rule = &admissions.rules.rules()[usize::from(position)];
-    let admission = || admissions.denied_in_flight(rule);
+    let admission = || admissions.admission(rule);
     match decision {
         Ok(decision) if decision.is_allowed() => Ok(holder.permit()),
         Ok(decision) => {
@@ -236,7 +236,7 @@ fn permit<R>(
 impl Refusal {
     fn response<R: Reject<B>, B>(self, admissions: &Admissions<R>, parts: &Parts) -> Response<B> {
         let rule = &admissions.rules.rules()[usize::from(self.position)];
-        let admission = admissions.denied_in_flight(rule);
+        let admission = admissions.admission(rule);
         match self.reason {
             Reason::Denied(decision) => admission.responder().deny(parts, &decision),
             Reason::Failed(kind) => admission.responder().refuse(parts, kind),

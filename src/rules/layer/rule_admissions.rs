@@ -1,8 +1,7 @@
-//! The admissions of a set of rules: one for each set of quotas, which all share the limits of the set of rules.
+//! The admissions of a set of rules: one for each rule. All share the limits of the set of rules.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    iter,
     sync::Arc,
 };
 
@@ -77,28 +76,22 @@ impl<R> Clone for LayerSettings<R> {
 pub(super) struct Admissions<R> {
     pub(super) rules: Rules,
     settings: Arc<LayerSettings<R>>,
-    by_rule: Box<[AdmissionsOfRule<R>]>,
-    /// Handles requests that no limit counts.
-    unlimited: AdmissionOfSet<R>,
+    by_rule: Box<[AdmissionOfRule<R>]>,
+    /// Handles requests that no limit counts. It has no policies of its own.
+    pub(super) uncounted: RuleAdmission<R>,
 }
 
 /// The limits of a rule, by the indexes of its sets of quotas, the default set's first.
 type LimitsOfRule = Vec<(usize, Box<[LimitOfSet]>)>;
 
-/// The admissions of a rule, by the index of the set of quotas.
-struct AdmissionsOfRule<R> {
-    by_set: Box<[Option<AdmissionOfSet<R>>]>,
+/// A rule's part of the admissions.
+struct AdmissionOfRule<R> {
+    /// Of requests that meet the rule first: a response has one set of fields. It also rejects requests without a permit.
+    admission: RuleAdmission<R>,
+    /// By the index of the set of quotas.
+    limits: Box<[Box<[LimitOfSet]>]>,
     policies: Box<[Policy]>,
     in_flight: Option<InFlightLimit>,
-    /// Rejects requests without a permit: the admission of a set, if the rule has any.
-    rejecting: RuleAdmission<R>,
-}
-
-/// The limits of a set of quotas, and the admission of requests that meet them first: a response has one set of fields,
-/// that of the first rule.
-pub(super) struct AdmissionOfSet<R> {
-    pub(super) admission: RuleAdmission<R>,
-    pub(super) limits: Box<[LimitOfSet]>,
 }
 
 impl<R> Admissions<R> {
@@ -125,14 +118,11 @@ impl<R> Admissions<R> {
         };
         let of_rule = |(rule, limits)| {
             let in_flight = settings.in_flight.limit(rule, rules.permit_sources(rule));
-            AdmissionsOfRule::new(rule, limits, in_flight, &parts)
+            AdmissionOfRule::new(rule, limits, in_flight, &parts)
         };
         Self {
             by_rule: rules.rules().iter().zip(limits).map(of_rule).collect(),
-            unlimited: AdmissionOfSet {
-                admission: parts.admission(&Headers::default(), false, &[]),
-                limits: Box::default(),
-            },
+            uncounted: parts.admission(&Headers::default(), false, &[]),
             settings,
             rules,
         }
@@ -140,11 +130,6 @@ impl<R> Admissions<R> {
 
     pub(super) const fn settings(&self) -> &Arc<LayerSettings<R>> {
         &self.settings
-    }
-
-    /// The admission of requests that no limit counts. It has no policies of its own.
-    pub(super) const fn uncounted(&self) -> &RuleAdmission<R> {
-        &self.unlimited.admission
     }
 
     /// The policies of a rule that allows requests, or rejects them uncounted.
@@ -156,16 +141,15 @@ impl<R> Admissions<R> {
         self.by_rule[usize::from(rule.position)].in_flight.as_ref()
     }
 
-    /// The admission that rejects requests of a rule without a permit.
-    #[cold]
-    pub(super) fn denied_in_flight(&self, rule: &Rule) -> &RuleAdmission<R> {
-        &self.by_rule[usize::from(rule.position)].rejecting
+    /// The admission of requests that meet this rule first.
+    pub(super) fn admission(&self, rule: &Rule) -> &RuleAdmission<R> {
+        &self.by_rule[usize::from(rule.position)].admission
     }
 
-    pub(super) fn of(&self, charge: &ChargeOfRule<'_>) -> &AdmissionOfSet<R> {
-        let admissions = &self.by_rule[usize::from(charge.rule.position)];
-        let admission = admissions.by_set[charge.set_index].as_ref();
-        admission.unwrap_or(&self.unlimited)
+    /// The limits that a charge is about.
+    pub(super) fn limits(&self, charge: &ChargeOfRule<'_>) -> &[LimitOfSet] {
+        let limits = &self.by_rule[usize::from(charge.rule.position)].limits;
+        limits.get(charge.set_index).map_or(&[], |limits| &**limits)
     }
 }
 
@@ -215,35 +199,29 @@ fn identity(rule: &Rule, units: Option<&CountedUnits>) -> u64 {
     identity.finish()
 }
 
-impl<R> AdmissionsOfRule<R> {
+impl<R> AdmissionOfRule<R> {
     fn new(
         rule: &Rule,
-        limits: LimitsOfRule,
+        sets: LimitsOfRule,
         in_flight: Option<InFlightLimit>,
         parts: &SelectedSettings<RuleLimits, R>,
     ) -> Self {
-        let policies_of = |limits: &[LimitOfSet]| -> Box<[Policy]> {
-            limits
-                .iter()
-                .flat_map(|own| own.policies.iter().cloned())
-                .collect()
+        let policies_of = |(_, limits): &(usize, Box<[LimitOfSet]>)| -> Box<[Policy]> {
+            let policies = limits.iter().flat_map(|own| &own.policies);
+            policies.cloned().collect()
         };
-        let first = limits.first().map(|(_, limits)| policies_of(limits));
-        let sets = limits.iter().map(|(at, _)| at + 1).max().unwrap_or(0);
-        let mut by_set: Vec<Option<AdmissionOfSet<R>>> =
-            iter::repeat_with(|| None).take(sets).collect();
-        for (at, limits) in limits {
-            by_set[at] = Some(AdmissionOfSet {
-                admission: parts.admission(&rule.headers, rule.shadow, &policies_of(&limits)),
-                limits,
-            });
+        let policies: Vec<_> = sets.iter().map(policies_of).collect();
+        let of_sets: Vec<_> = policies.iter().map(|policies| &**policies).collect();
+        let admission = parts.admission(&rule.headers, rule.shadow, &of_sets);
+        let mut by_set = Vec::new();
+        for (at, limits) in sets {
+            by_set.resize_with(by_set.len().max(at + 1), Box::default);
+            by_set[at] = limits;
         }
-        let of_any_set = by_set.iter().flatten().next();
-        let rejecting = of_any_set.map(|of_set| Arc::clone(&of_set.admission));
+        let first = policies.into_iter().next();
         Self {
-            rejecting: rejecting
-                .unwrap_or_else(|| parts.admission(&rule.headers, rule.shadow, &[])),
-            by_set: by_set.into(),
+            admission,
+            limits: by_set.into(),
             policies: first.unwrap_or_else(|| Box::from([Policy::owned(&*rule.name, 0)])),
             in_flight,
         }

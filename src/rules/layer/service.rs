@@ -9,10 +9,7 @@ use std::{
 
 use http::{Response, StatusCode, request::Parts};
 
-use super::{
-    handle::Shared,
-    rule_admissions::{AdmissionOfSet, Admissions},
-};
+use super::{handle::Shared, rule_admissions::Admissions};
 use crate::{
     limiter::Charge,
     middleware::{
@@ -210,7 +207,7 @@ pub(super) fn decide_by_verdict<R: Reject<B>, B: 'static>(
         RulesVerdict::Rejected(rule, error) => (Some(*rule), Uncounted::NoKey(*error)),
     };
     let policies = rule.map_or(&[][..], |rule| admissions.policies(rule));
-    admissions.uncounted().uncounted(why, policies, parts)
+    admissions.uncounted.uncounted(why, policies, parts)
 }
 
 fn decide_alone<R: Reject<B>, B: 'static>(
@@ -218,8 +215,8 @@ fn decide_alone<R: Reject<B>, B: 'static>(
     charge: &ChargeOfRule<'_>,
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
-    let AdmissionOfSet { admission, limits } = admissions.of(charge);
-    let Some(limit) = limits.first() else {
+    let admission = admissions.admission(charge.rule);
+    let Some(limit) = admissions.limits(charge).first() else {
         return admission.uncounted(Uncounted::Skip, &[], parts);
     };
     let own = limit.charge(charge, reserves(charge, charge.rule.wait.is_some()));
@@ -240,24 +237,24 @@ fn decide_together<R: Reject<B>, B: 'static>(
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
     for charge in charges.iter().filter(|charge| charge.rule.shadow) {
-        let AdmissionOfSet { admission, limits } = admissions.of(charge);
-        let limits = limits.iter();
+        let admission = admissions.admission(charge.rule);
+        let limits = admissions.limits(charge).iter();
         let own = limits.map(|limit| limit.charge(charge, reserves(charge, false)));
         watched.extend(own.filter_map(|own| admission.watch(own)));
     }
     let hard = charges.iter().filter(|charge| !charge.rule.shadow);
     let Some(first) = hard.clone().next() else {
-        return (admissions.uncounted()).uncounted(Uncounted::Skip, &[], parts);
+        return admissions.uncounted.uncounted(Uncounted::Skip, &[], parts);
     };
     let waits = hard.clone().any(|charge| charge.rule.wait.is_some());
     let list = hard.clone().flat_map(|charge| {
-        let (limits, continues) = (&admissions.of(charge).limits, reserves(charge, waits));
+        let (limits, continues) = (admissions.limits(charge), reserves(charge, waits));
         limits
             .iter()
             .map(move |limit| limit.charge(charge, continues))
     });
     let mut list = FewCharges::collected(list);
-    let admission = &admissions.of(first).admission;
+    let admission = admissions.admission(first.rule);
     if admissions.rules.has_spend() && hard.clone().any(|charge| charge.rule.spend.is_some()) {
         reserve(admissions, hard, list.as_mut_slice(), parts);
     }
@@ -272,11 +269,9 @@ fn reserve<'c, 'r: 'c, R>(
     list: &mut [Charge<'_>],
     parts: &mut Parts,
 ) {
-    let limits = hard
-        .clone()
-        .flat_map(|charge| &admissions.of(charge).limits);
+    let limits = hard.clone().flat_map(|charge| admissions.limits(charge));
     let capacities: Vec<u64> = limits.map(|limit| limit.capacity).collect();
-    (admissions.uncounted()).reserve(list, &capacities, parts);
+    admissions.uncounted.reserve(list, &capacities, parts);
     // As the first rule says, which reads the response.
     let mut spends = hard.filter_map(|charge| charge.rule.spend.as_ref());
     if spends.next().is_some_and(|spend| spend.reads_trailers()) {
