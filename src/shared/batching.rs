@@ -24,15 +24,15 @@ mod tests;
 
 use std::{
     collections::HashMap,
-    future::{Future, poll_fn},
+    future::{Future, poll_fn, ready},
     mem,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, Weak},
-    task::Poll,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::{
     runtime::{Handle, Id},
     sync::{Notify, oneshot},
@@ -44,7 +44,7 @@ pub(super) use self::calls::{
     AnsweredOps, BatchCall, CallSender, CallWindow, NewOp, OpReply, Row, SubjectAnswer, SubjectOps,
 };
 use self::{
-    calls::{CallBuilder, Waiter},
+    calls::{BegunCall, CallBuilder, FinishedCall, Waiter},
     queues::{Round, SubjectQueues},
 };
 use super::hashed_key_names::SubjectName;
@@ -103,15 +103,19 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
         let most_subjects = self.sender.window().most_subjects();
         let was_idle = queues.is_empty();
         let has_work = queues.add((subject, op), waiter, now, most_subjects);
+        let mut first = None;
         if was_idle {
-            // The node's message with it is that of this moment.
             queues.batcher = Some(Arc::clone(self) as _);
-            queues.dispatch_first(now);
-            let calls = queues.calls.calls.iter_mut();
-            calls.for_each(|call| self.sender.attach(call));
+            first = queues.dispatch_first(now);
         }
         let arrival = has_work.then(|| Arc::clone(&queues.arrival));
         drop(all);
+        if let Some(call) = first {
+            let begun = self.begin(call);
+            if let Some(queues) = self.lock().get_mut(&runtime) {
+                queues.begun.push(begun);
+            }
+        }
         if let Some(arrival) = arrival {
             arrival.notify_one();
             if !has_dispatcher {
@@ -124,6 +128,17 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
             }
         }
         receiver
+    }
+
+    /// Polls a call once, so that it leaves now, with the node's message of this moment.
+    fn begin(self: &Arc<Self>, call: BatchCall<P>) -> BegunCall<P> {
+        let mut begun = send(Arc::clone(self), call).boxed();
+        // The dispatcher registers the waker that counts.
+        let mut no_waker = Context::from_waker(Waker::noop());
+        match begun.as_mut().poll(&mut no_waker) {
+            Poll::Ready(finished) => ready(finished).boxed(),
+            Poll::Pending => begun,
+        }
     }
 }
 
@@ -144,8 +159,6 @@ struct Dispatcher<S: CallSender<P>, P: Send + Sync + 'static> {
     arrival: Arc<Notify>,
 }
 
-type FinishedCall<P> = (BatchCall<P>, Vec<SubjectAnswer>);
-
 impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
     async fn run(self) {
         let mut calls = CallBuilder::default();
@@ -158,9 +171,9 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
                 return;
             };
             loop {
-                let until = self.round(&batcher, &finished, &mut calls);
+                let until = self.round(&batcher, &finished, (&mut calls, &mut in_flight));
                 for call in calls.calls.drain(..) {
-                    in_flight.push(send(Arc::clone(&batcher), call));
+                    in_flight.push(send(Arc::clone(&batcher), call).boxed());
                 }
                 calls.fail_expired();
                 // The next calls are sent before the answers are delivered, so that the server works
@@ -185,7 +198,7 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
         &self,
         batcher: &Batcher<S, P>,
         finished: &[FinishedCall<P>],
-        calls: &mut CallBuilder<P>,
+        (calls, in_flight): (&mut CallBuilder<P>, &mut FuturesUnordered<BegunCall<P>>),
     ) -> Option<Instant> {
         let window = batcher.sender.window();
         let mut round = Round {
@@ -209,6 +222,7 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
         }
         let until = queues.dispatch(&round);
         mem::swap(&mut queues.calls, calls);
+        in_flight.extend(queues.begun.drain(..));
         if queues.is_empty() {
             queues.batcher = None;
         }
@@ -244,11 +258,8 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
 
 async fn send<S: CallSender<P>, P>(
     batcher: Arc<Batcher<S, P>>,
-    mut call: BatchCall<P>,
+    call: BatchCall<P>,
 ) -> FinishedCall<P> {
-    if call.messages.is_none() {
-        batcher.sender.attach(&mut call);
-    }
     let answers = batcher.sender.send(&call).await;
     (call, answers)
 }

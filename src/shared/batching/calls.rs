@@ -2,6 +2,7 @@
 
 use std::{future::Future, iter, mem, sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
@@ -10,7 +11,6 @@ use crate::{
     limiter::tier_set::Chosen,
     shared::{
         hashed_key_names::SubjectName,
-        ledger::AttachedMessage,
         wire::node_message::{NodeReply, Takes},
     },
     store::error::StoreError,
@@ -33,12 +33,16 @@ pub(in crate::shared) struct BatchCall<P> {
     /// It leaves after this time.
     pub(in crate::shared) at: Instant,
     pub(in crate::shared) subjects: SmallVec<[SubjectOps; 1]>,
-    /// The node's messages: one for each subject, or none in strict mode. `None` until they are attached.
-    pub(in crate::shared) messages: Option<Vec<AttachedMessage>>,
     /// One for each operation of the subjects.
     waiters: Waiters,
     row_count: usize,
 }
+
+/// A call and its answers.
+pub(super) type FinishedCall<P> = (BatchCall<P>, Vec<SubjectAnswer>);
+
+/// A call that has been polled, or will be next.
+pub(super) type BegunCall<P> = BoxFuture<'static, FinishedCall<P>>;
 
 /// Distributes batches among the calls that are sent at one moment.
 pub(super) struct CallBuilder<P> {
@@ -117,17 +121,15 @@ impl<P> BatchCall<P> {
             tier: batch.tier,
             at,
             subjects: SmallVec::new(),
-            messages: None,
             waiters: Waiters::new(),
             row_count: 0,
         }
     }
 
-    /// Whether no message is attached yet, and the same script decides the subject by the same quotas.
+    /// Whether the same script decides the subject by the same quotas.
     fn accepts(&self, batch: &Batch<P>, subject: &SubjectOps) -> bool {
         let mut subjects = self.subjects.iter();
-        self.messages.is_none()
-            && batch.is_of(&self.plan, self.tier)
+        batch.is_of(&self.plan, self.tier)
             && subjects
                 .next()
                 .is_some_and(|first| first.are_simple == subject.are_simple)
@@ -353,9 +355,6 @@ pub(in crate::shared) trait CallSender<P>: Send + Sync + 'static {
     type Window: CallWindow;
 
     fn window(&self) -> &Self::Window;
-
-    /// Attaches the node's messages to a call that leaves now.
-    fn attach(&self, call: &mut BatchCall<P>);
 
     /// Sends a call. Either all its subjects are simple or none is. Returns one answer for each subject. An answer may split a
     /// row into several.

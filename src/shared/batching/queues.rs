@@ -11,7 +11,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::{sync::Notify, time::Instant};
 
-use super::calls::{Batch, BatchCall, CallBuilder, NewOp, SubjectOps, Waiter};
+use super::calls::{Batch, BatchCall, BegunCall, CallBuilder, NewOp, SubjectOps, Waiter};
 use crate::shared::hashed_key_names::{SubjectMap, SubjectName};
 
 /// The most calls of one subject in flight. Beyond it the subject waits for an answer.
@@ -42,6 +42,8 @@ pub(super) struct SubjectQueues<P> {
     pub(super) arrival: Arc<Notify>,
     /// The calls that the dispatcher has to send next.
     pub(super) calls: CallBuilder<P>,
+    /// Calls that have left.
+    pub(super) begun: Vec<BegunCall<P>>,
     /// The batcher, until all operations are answered: they are done even if the limiter is dropped.
     pub(super) batcher: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -90,6 +92,7 @@ impl<P> SubjectQueues<P> {
             has_next_round: false,
             arrival: Arc::default(),
             calls: CallBuilder::default(),
+            begun: Vec::new(),
             batcher: None,
         }
     }
@@ -131,11 +134,11 @@ impl<P> SubjectQueues<P> {
         is_first || fills_call || !is_covered
     }
 
-    /// Moves the only subject that waits into a call.
-    pub(super) fn dispatch_first(&mut self, now: Instant) {
-        if let Some(first) = self.ready.pop_front() {
-            self.dispatch_subject(&first.subject, now);
-        }
+    /// The call with the only subject that waits.
+    pub(super) fn dispatch_first(&mut self, now: Instant) -> Option<BatchCall<P>> {
+        let first = self.ready.pop_front()?;
+        self.dispatch_subject(&first.subject, now);
+        self.calls.calls.pop()
     }
 
     /// Records that a call has ended: its subjects are ready again.

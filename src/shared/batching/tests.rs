@@ -96,10 +96,6 @@ impl CallSender<()> for Arc<SlowServer> {
         self
     }
 
-    fn attach(&self, call: &mut BatchCall<()>) {
-        call.messages = Some(Vec::new());
-    }
-
     async fn send(&self, call: &BatchCall<()>) -> Vec<SubjectAnswer> {
         let (tier, subjects) = (call.tier, &call.subjects);
         let call = (tier, subjects.to_vec());

@@ -30,6 +30,25 @@ pub(super) struct StoreCalls<C> {
 }
 
 impl<C: Client> StoreCalls<C> {
+    /// The ledger's message for each subject of a call; an empty list in strict mode.
+    fn messages(&self, sent: &BatchCall<CurrentPlan>) -> Vec<AttachedMessage> {
+        let Some(ledger) = &self.ledger else {
+            return Vec::new();
+        };
+        let (current, tier) = (&sent.plan, sent.tier);
+        let most = current.plan.most_units(tier);
+        let message = |ops: &SubjectOps| {
+            let place = || KeyPlace {
+                key: ops.subject[current.keyspace.len()..].into(),
+                plan: Arc::clone(current),
+            };
+            let takes = ops.most_taken(most);
+            let call = sent_call(ops, current, tier, sent.at);
+            ledger.message((&call, takes), (place, most))
+        };
+        sent.subjects.iter().map(message).collect()
+    }
+
     /// Applies the answer about one subject to denials and ledger. `attached` is the message that
     /// the call carried.
     fn apply(
@@ -150,31 +169,13 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
         &self.client
     }
 
-    fn attach(&self, call: &mut BatchCall<CurrentPlan>) {
-        let Some(ledger) = &self.ledger else {
-            call.messages = Some(Vec::new());
-            return;
-        };
-        let (current, tier) = (&call.plan, call.tier);
-        let most = current.plan.most_units(tier);
-        let message = |ops: &SubjectOps| {
-            let place = || KeyPlace {
-                key: ops.subject[current.keyspace.len()..].into(),
-                plan: Arc::clone(current),
-            };
-            let takes = ops.most_taken(most);
-            let call = sent_call(ops, current, tier, call.at);
-            ledger.message((&call, takes), (place, most))
-        };
-        call.messages = Some(call.subjects.iter().map(message).collect());
-    }
-
     async fn send(&self, sent: &BatchCall<CurrentPlan>) -> Vec<SubjectAnswer> {
         let (current, subjects) = (&sent.plan, &*sent.subjects);
         let Some(plan) = current.plan.of(sent.tier) else {
             let error = StoreError::foreign("there is no such tier");
             return subjects.iter().map(|_| Err(error.clone())).collect();
         };
+        let messages = self.messages(sent);
         let call = DecideCall {
             plan: &current.plan,
             chosen: sent.tier,
@@ -182,7 +183,7 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
             subjects,
             at: sent.at,
             until: sent.last_deadline(),
-            messages: sent.messages.as_deref().unwrap_or_default(),
+            messages: &messages,
         };
         let mut answers = self.client.decide(call).await;
         // Without cached denials there is no ledger either, and nothing to learn from answers.
