@@ -3,9 +3,9 @@
 //! In: the value of a subject with a row for each node that leases or reports, and the message of the calling node, if there
 //! is one. Out: the value after it, and the reply to the message. `redis/script/node_rows.lua` does the same in Redis.
 //!
-//! 1. `begin` charges the units of rows that have ended, and takes the row of the message's name out of the others. It
-//!    charges what the message reports: spent units of a lease (`settle_lease`), or units that were spent
-//!    ahead (`charge_unreported`). A message that came before changes nothing.
+//! 1. `begin` charges the units of rows that have ended, takes the row of the message's name out of the others, and
+//!    charges what the message reports (`settle`): spent units of a lease, or units that were spent ahead. A message that
+//!    came before changes nothing.
 //! 2. The operations of the call run on the quotas' meters with the units held by all rows (`meters`).
 //! 3. `finish` grants units if the message requests some, and puts the row back. The reply has the units of the row and
 //!    the time until it ends; when units are scarce, how long the node pauses; and how long it may keep a denial.
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::wire::{
     node_message::{LONGEST_LEASE, MOST_ROWS, NodeMessage, NodeReply, NodeReport, RowStatus},
-    node_rows::{NodeRow, NodeRows, latest_end},
+    node_rows::{NodeRow, NodeRows, ReservedGroup, latest_end},
     plan::Plan,
     subject_value::SubjectValue,
 };
@@ -77,16 +77,56 @@ impl<'a> Settlement<'a> {
         if let Some(row) = &mut settlement.row {
             row.end = row.end.min(latest_end(now));
         }
-        match message.map(|message| (message.seq, message.report)) {
-            Some((seq, NodeReport::Lease { spent, back, .. })) => {
-                settlement.settle_lease(seq, (spent, back), subject);
-            }
-            Some((_, NodeReport::Eventual { total, counted })) => {
-                settlement.charge_unreported(total, counted, subject);
-            }
-            None => {}
+        if let Some(message) = message {
+            settlement.settle(message, subject);
         }
         settlement
+    }
+
+    /// Charges the units that the message reports: those of a lease, which its row reserves, if the message is the next one
+    /// of the row; those of eventual mode, whose row reserves nothing, as far as the row does not count them yet,
+    /// whether or not there is room.
+    fn settle(&mut self, message: &NodeMessage, subject: &mut SubjectValue) {
+        let SubjectValue { nodes, states, .. } = subject;
+        let now = self.now;
+        match (message.report, &mut self.row) {
+            (NodeReport::Lease { .. }, None) => {}
+            (NodeReport::Lease { spent, back, .. }, Some(row)) => {
+                self.is_repeat = row.seq == message.seq;
+                self.status = match message.seq.wrapping_sub(row.seq) {
+                    0 if row.is_born => RowStatus::New,
+                    0 | 1 => RowStatus::Known,
+                    _ => RowStatus::Stale,
+                };
+                if self.status == RowStatus::Known && !self.is_repeat {
+                    let spent = spent.min(row.units);
+                    let back = back.min(row.units - spent);
+                    row.units -= spent + back;
+                    // The lease ends later than now, so all of it counts now.
+                    nodes.settle(self.plan, states, now, (row.mask, spent.into(), now + 1));
+                    nodes.free(row.mask, back.into());
+                }
+            }
+            (NodeReport::Eventual { .. }, Some(row)) if row.mask > 0 => {
+                self.status = RowStatus::Stale;
+            }
+            (NodeReport::Eventual { total, counted }, row) => {
+                // The node has the number for a row that the store has forgotten.
+                let counted = row.as_ref().map_or(counted, |row| row.units);
+                if row.is_some() {
+                    self.status = RowStatus::Known;
+                }
+                let units = u64::from(total.saturating_sub(counted));
+                let counters = self.quotas.meters.iter().zip(&self.quotas.counters);
+                for (meter, counter) in counters.filter(|(meter, _)| !meter.is_unleased()) {
+                    let interval = meter.leased_interval().unwrap_or(0);
+                    let (now, state) = (now * 1_000, &mut states[counter.0]);
+                    if units > 0 {
+                        meter.settle(state, now, now + 1_000, units, interval);
+                    }
+                }
+            }
+        }
     }
 
     /// Whether the message takes effect.
@@ -120,7 +160,7 @@ impl<'a> Settlement<'a> {
         }
     }
 
-    /// Grants units and makes the reply to the message, if there is one.
+    /// Grants or counts units, puts the row back, and makes the reply to the message, if there is one.
     pub(super) fn finish(
         &mut self,
         subject: &mut SubjectValue,
@@ -128,23 +168,52 @@ impl<'a> Settlement<'a> {
     ) -> Option<NodeReply> {
         let message = self.message?;
         let length = length(&message);
-        let others = subject.nodes.rows.len() as u64;
-        let hold = ((others + 1) * 1_000).clamp(length / 50, length / 4);
-        let mut is_scarce = false;
-        match message.report {
-            NodeReport::Eventual { total, .. } => {
-                self.keep_count(&message, total, &subject.nodes);
+        let others = subject.nodes.rows.len();
+        let hold = ((others as u64 + 1) * 1_000).clamp(length / 50, length / 4);
+        let total = match message.report {
+            NodeReport::Lease { .. } => None,
+            NodeReport::Eventual { total, .. } => Some(total),
+        };
+        let group = NodeRows::group_of(self.plan, self.quotas);
+        let (mut row, mut is_scarce) = (self.row.take(), false);
+        if self.is_new() {
+            let has_room = others < MOST_ROWS && (total.is_some() || group.is_some());
+            row = row.or_else(|| has_room.then(|| NodeRow::new(message.name, self.now)));
+            if let Some(row) = &mut row {
+                (row.seq, row.is_born) = (message.seq, self.status == RowStatus::New);
+                match message.report {
+                    NodeReport::Eventual { total, .. } => {
+                        row.units = row.units.max(total);
+                        (row.demand, row.end) = (0, self.now + length);
+                    }
+                    NodeReport::Lease { want, demand, .. } => {
+                        // More than there ever is at once would only take from the shares of others.
+                        let most = self.quotas.most_units(self.class);
+                        row.demand = u64::from(demand).min(most) as u32;
+                        let want = if is_blocked { 0 } else { want };
+                        is_scarce = group
+                            .is_some_and(|group| self.reserve((want, length), group, subject, row));
+                    }
+                }
             }
-            NodeReport::Lease { want, demand, .. } if self.is_new() => {
-                // More than there ever is at once would only take from the shares of others.
-                let most = self.quotas.most_units(self.class);
-                let demand = u64::from(demand).min(most) as u32;
-                is_scarce = self.grant(&message, (want, demand), subject, is_blocked);
-            }
-            NodeReport::Lease { .. } => {}
         }
-        let pause = if is_scarce { hold } else { 0 };
-        Some(self.reply(message.report, subject, (pause, hold)))
+        let own = row.as_ref().filter(|_| total.is_none());
+        let own = own.map_or(0, |row| row.units);
+        let shown = row.as_ref().filter(|_| self.status != RowStatus::Stale);
+        let units = shown.map_or(0, |row| row.units);
+        let counted = total.filter(|_| self.status != RowStatus::Stale);
+        let reply = NodeReply {
+            status: self.status,
+            units: units.max(counted.unwrap_or(0)),
+            ttl: Duration::from_micros(shown.map_or(0, |row| row.end.saturating_sub(self.now))),
+            pause: Duration::from_micros(if is_scarce { hold } else { 0 }),
+            others: subject.nodes.units().saturating_sub(own.into()),
+            hold: Duration::from_micros(hold),
+        };
+        if let Some(row) = row {
+            subject.nodes.put(row);
+        }
+        Some(reply)
     }
 
     /// How long a node that sends no message caches a denial at most, in microseconds; `None` while
@@ -158,226 +227,55 @@ impl<'a> Settlement<'a> {
         Some((rows * 1_000).min(span / 4).max(span / 50).max(1))
     }
 
-    /// Puts the row back and reports its state.
-    fn reply(
-        &mut self,
-        report: NodeReport,
-        subject: &mut SubjectValue,
-        (pause, hold): (u64, u64),
-    ) -> NodeReply {
-        let row = self.row.take();
-        let shown = row.as_ref();
-        let shown = shown.filter(|_| self.status != RowStatus::Stale);
-        let ttl = shown.map_or(0, |row| row.end.saturating_sub(self.now));
-        let row_units = shown.map_or(0, |row| row.units);
-        let (own, units) = match report {
-            NodeReport::Lease { .. } => (row.as_ref().map_or(0, |row| row.units), row_units),
-            // Its row reserves nothing.
-            NodeReport::Eventual { .. } if self.status == RowStatus::Stale => (0, row_units),
-            NodeReport::Eventual { total, .. } => (0, row_units.max(total)),
-        };
-        let others = subject.nodes.units().saturating_sub(u64::from(own));
-        if let Some(row) = row {
-            subject.nodes.put(row);
-        }
-        NodeReply {
-            status: self.status,
-            units,
-            ttl: Duration::from_micros(ttl),
-            pause: Duration::from_micros(pause),
-            others,
-            hold: Duration::from_micros(hold),
-        }
-    }
-}
-
-/// Rows that lease units, and rows that report what was spent ahead.
-impl Settlement<'_> {
-    /// Charges spent units and frees returned ones, if the message is the next one of a known row.
-    fn settle_lease(&mut self, seq: u32, (spent, back): (u32, u32), subject: &mut SubjectValue) {
-        let Some(row) = &mut self.row else { return };
-        self.is_repeat = row.seq == seq;
-        self.status = match row.seq {
-            known if known == seq && row.is_born => RowStatus::New,
-            known if known == seq || known + 1 == seq => RowStatus::Known,
-            _ => RowStatus::Stale,
-        };
-        if self.status != RowStatus::Known || self.is_repeat {
-            return;
-        }
-        let SubjectValue { nodes, states, .. } = subject;
-        let spent = spent.min(row.units);
-        row.units -= spent;
-        // The lease ends later than now, so all of it counts now.
-        let (mask, end) = (row.mask, self.now + 1);
-        nodes.settle(self.plan, states, self.now, mask, u64::from(spent), end);
-        let back = back.min(row.units);
-        row.units -= back;
-        nodes.free(mask, u64::from(back));
-    }
-
-    /// Grants units to the node's row, a new one if it has none and may have one. Returns whether
-    /// units are scarce: the nodes want more than there is, and this one gets less than it wants.
-    fn grant(
-        &mut self,
-        message: &NodeMessage,
-        (want, demand): (u32, u32),
-        subject: &mut SubjectValue,
-        is_blocked: bool,
-    ) -> bool {
-        let row = self.row.take();
-        let Some(mut row) = row.or_else(|| self.new_row(message, &subject.nodes)) else {
-            return false;
-        };
-        let want = if is_blocked { 0 } else { want };
-        let request = (want, demand, length(message));
-        let (units, is_scarce) = self.reserve(request, subject, &mut row);
-        row.units += units;
-        (row.seq, row.demand) = (message.seq, demand);
-        row.is_born = self.status == RowStatus::New;
-        self.row = Some(row);
-        is_scarce
-    }
-
-    fn new_row(&self, message: &NodeMessage, nodes: &NodeRows) -> Option<NodeRow> {
-        let group = NodeRows::group_of(self.plan, self.quotas);
-        group.filter(|_| nodes.rows.len() < MOST_ROWS)?;
-        Some(NodeRow {
-            name: message.name,
-            seq: message.seq,
-            is_born: true,
-            mask: 0,
-            units: 0,
-            demand: 0,
-            end: self.now,
-        })
-    }
-
-    /// Extends the row and reserves the node's share: how much, and whether units are scarce. A row
-    /// whose units are of other slots or of another rate runs to its end.
+    /// Extends the row and reserves the node's share. Returns whether units are scarce: the nodes want more than there is, and
+    /// this one gets less than it wants. A row whose units are of other slots or of another rate runs to its end.
     fn reserve(
         &self,
-        (want, demand, length): (u32, u32, u64),
+        (want, length): (u32, u64),
+        group: ReservedGroup,
         subject: &mut SubjectValue,
         row: &mut NodeRow,
-    ) -> (u32, bool) {
-        let Some(group) = NodeRows::group_of(self.plan, self.quotas) else {
-            return (0, false);
-        };
-        let known = &subject.nodes.groups;
-        let known = known.iter().find(|known| known.mask == group.mask);
+    ) -> bool {
+        let (now, SubjectValue { nodes, states, .. }) = (self.now, subject);
+        let known = nodes.groups.iter().find(|known| known.mask == group.mask);
         let is_alike = known.is_none_or(|known| known.intervals == group.intervals);
         if row.units > 0 && !(is_alike && row.mask == group.mask) {
-            return (0, false);
+            return false;
         }
         row.mask = group.mask;
         // A node that does not know of a shorter length yet spends until the end that it knows.
-        let known_end = if row.units > 0 { row.end } else { self.now };
-        row.end = self.end(known_end.max(self.now + length), subject);
-        if want == 0 {
-            return (0, false);
-        }
-        let free = self.free(subject).min(u64::from(u32::MAX - row.units));
-        let all = subject.nodes.demand + u64::from(demand);
-        let want = self.want((want, demand, length), row);
-        let units = if is_alike && row.end > self.now {
-            share(demand, want, free, all)
-        } else {
-            0
-        };
-        subject.nodes.reserve(group, u64::from(units));
-        (units, all > free && units < want)
-    }
-
-    /// The units that the node wants: its demand in a quarter of a lease. A row that ends sooner,
-    /// with a window or slice, gets no more than the demand until then: the rest would count as
-    /// spent.
-    fn want(&self, (want, demand, length): (u32, u32, u64), row: &NodeRow) -> u32 {
-        let left = row.end.saturating_sub(self.now);
-        if 4 * left >= length {
-            return want;
-        }
-        let soon = u128::from(4 * left) * u128::from(demand) / u128::from(length);
-        let soon = u32::try_from(soon).unwrap_or(u32::MAX);
-        want.min(soon.saturating_sub(row.units))
-    }
-
-    /// The units that all quotas have left for the class.
-    fn free(&self, subject: &SubjectValue) -> u64 {
-        let counted = self.quotas.meters.iter().zip(&self.quotas.counters);
-        let held = self.held(&subject.nodes);
-        let free = counted.enumerate().map(|(place, (meter, counter))| {
-            let view = View::of(self.class, &held, place);
-            meter.available(&subject.states[counter.0], self.now * 1_000, view)
-        });
-        free.min().unwrap_or(0)
-    }
-
-    /// The end of the node's row: no later than that of a window or slice.
-    fn end(&self, latest: u64, subject: &SubjectValue) -> u64 {
+        let known_end = if row.units > 0 { row.end } else { now };
+        row.end = known_end.max(now + length);
+        let mut free = u64::from(u32::MAX - row.units);
+        let held = self.held(nodes);
         let counters = self.quotas.meters.iter().zip(&self.quotas.counters);
-        let ends = counters.filter_map(|(meter, counter)| {
-            let end = meter.lease_end(&subject.states[counter.0], self.now * 1_000);
-            Some(end? / 1_000)
-        });
-        ends.fold(latest, u64::min)
-    }
-
-    /// Charges the units of `total` that are not counted yet, whether or not there is room.
-    /// `counted` is the node's number of counted units, for a row that the store has forgotten.
-    fn charge_unreported(&mut self, total: u32, counted: u32, subject: &mut SubjectValue) {
-        let counted = match &self.row {
-            Some(row) if row.mask > 0 => {
-                self.status = RowStatus::Stale;
-                return;
-            }
-            Some(row) => {
-                self.status = RowStatus::Known;
-                row.units
-            }
-            None => counted,
-        };
-        let units = u64::from(total.saturating_sub(counted));
-        let quotas = self.quotas.meters.iter().zip(&self.quotas.counters);
-        for (meter, counter) in quotas.filter(|(meter, _)| units > 0 && !meter.is_unleased()) {
-            let now = self.now * 1_000;
-            let interval = meter.leased_interval().unwrap_or(0);
-            let state = &mut subject.states[counter.0];
-            meter.settle(state, now, now + 1_000, units, interval);
+        for (place, (meter, counter)) in counters.enumerate() {
+            let (state, view) = (&states[counter.0], View::of(self.class, &held, place));
+            free = free.min(meter.available(state, now * 1_000, view));
+            // No later than the end of a window or slice.
+            let end = meter.lease_end(state, now * 1_000);
+            row.end = end.map_or(row.end, |end| row.end.min(end / 1_000));
         }
-    }
-
-    /// Keeps in the row how much of the name's units is counted, if the subject may have one more
-    /// row.
-    fn keep_count(&mut self, message: &NodeMessage, total: u32, nodes: &NodeRows) {
-        let has_room = self.row.is_some() || nodes.rows.len() < MOST_ROWS;
-        if self.status == RowStatus::Stale || !has_room {
-            return;
+        if want == 0 {
+            return false;
         }
-        let counted = self.row.as_ref().map_or(0, |row| row.units);
-        self.row = Some(NodeRow {
-            name: message.name,
-            seq: message.seq,
-            is_born: self.status == RowStatus::New,
-            mask: 0,
-            units: counted.max(total),
-            demand: 0,
-            end: self.now + length(message),
-        });
+        let (demand, all) = (u64::from(row.demand), nodes.demand + u64::from(row.demand));
+        let mut want = u64::from(want);
+        let soon = 4 * row.end.saturating_sub(now);
+        if soon < length {
+            // The rest of the demand in a quarter of a lease would count as spent with the window or slice.
+            let soon = (u128::from(soon) * u128::from(demand) / u128::from(length)) as u64;
+            want = want.min(soon.saturating_sub(row.units.into()));
+        }
+        // As if one more node with the same demand were coming, so a node that is alone gets half. A single unit is
+        // not worth a lease.
+        let share = (free * demand / (all + demand).max(1)).min(want);
+        let is_worth_it = share >= 2 && is_alike && row.end > now;
+        let share = if is_worth_it { share } else { 0 };
+        nodes.reserve(group, share);
+        row.units += share as u32;
+        all > free && share < want
     }
-}
-
-/// The node's share of the free units, where `all` is the demand of all nodes: as if one more node
-/// with the same demand were coming, so a node that is alone gets half. A single unit is not worth a
-/// lease.
-fn share(demand: u32, want: u32, free: u64, all: u64) -> u32 {
-    let demand = u64::from(demand);
-    let share = free * demand / (all + demand).max(1);
-    let share = share.min(u64::from(want));
-    u32::try_from(share)
-        .ok()
-        .filter(|units| *units >= 2)
-        .unwrap_or(0)
 }
 
 /// How long the row of a message lasts, in microseconds.

@@ -50,6 +50,18 @@ pub(in crate::shared) struct NodeRow {
 }
 
 impl NodeRow {
+    pub(in crate::shared) const fn new(name: [u8; 8], now: u64) -> Self {
+        Self {
+            name,
+            seq: 0,
+            is_born: true,
+            mask: 0,
+            units: 0,
+            demand: 0,
+            end: now,
+        }
+    }
+
     fn read(bytes: &[u8; ROW]) -> Self {
         let number = |from: usize, to: usize| {
             let bytes = bytes[from..to].iter();
@@ -183,7 +195,7 @@ impl NodeRows {
         let ended = self.rows.iter().take_while(|row| row.end <= now).count();
         for row in self.rows.drain(..ended).collect::<Vec<_>>() {
             self.demand = self.demand.saturating_sub(u64::from(row.demand));
-            self.settle(plan, states, now, row.mask, u64::from(row.units), row.end);
+            self.settle(plan, states, now, (row.mask, row.units.into(), row.end));
         }
     }
 
@@ -193,9 +205,7 @@ impl NodeRows {
         plan: &Plan,
         states: &mut [State],
         now: u64,
-        mask: u8,
-        units: u64,
-        end: u64,
+        (mask, units, end): (u8, u64, u64),
     ) {
         let Some(group) = self.groups.iter().find(|group| group.mask == mask) else {
             return;
