@@ -83,6 +83,7 @@ pub(super) trait Client: CallWindow + fmt::Debug {
 
 /// Operations on subjects, decided by the quotas of one tier.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
 pub(super) struct DecideCall<'a> {
     pub(super) plan: &'a Plan,
     pub(super) chosen: Chosen,
