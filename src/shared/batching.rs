@@ -26,13 +26,14 @@ use std::{
     collections::HashMap,
     future::{Future, poll_fn, ready},
     mem,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, Weak},
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, future::lazy, stream::FuturesUnordered};
 use tokio::{
     runtime::{Handle, Id},
     sync::{Notify, oneshot},
@@ -135,9 +136,12 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
         let mut begun = send(Arc::clone(self), call).boxed();
         // The dispatcher registers the waker that counts.
         let mut no_waker = Context::from_waker(Waker::noop());
-        match begun.as_mut().poll(&mut no_waker) {
-            Poll::Ready(finished) => ready(finished).boxed(),
-            Poll::Pending => begun,
+        let poll = AssertUnwindSafe(|| begun.as_mut().poll(&mut no_waker));
+        match catch_unwind(poll) {
+            Ok(Poll::Ready(finished)) => ready(finished).boxed(),
+            Ok(Poll::Pending) => begun,
+            // The dispatcher ends with it, as it does when a store panics later.
+            Err(panic) => lazy(|_| -> FinishedCall<P> { resume_unwind(panic) }).boxed(),
         }
     }
 }
