@@ -87,16 +87,15 @@ impl<S, P> Batcher<S, P> {
 
 impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
     /// Queues `op` within a tokio runtime. The operation is done even if nobody waits for the answer, unless its deadline
-    /// passes before it is sent. `until` is a deadline from now.
+    /// passes before it is sent.
     pub(super) fn submit(
         self: &Arc<Self>,
         subject: SubjectName,
         op: NewOp<P>,
-        until: Instant,
+        now: Instant,
     ) -> oneshot::Receiver<OpReply> {
         let (reply, receiver) = oneshot::channel();
-        let now = until - self.sender.window().deadline();
-        let waiter = Waiter::new(until, reply);
+        let waiter = Waiter::new(now + self.sender.window().deadline(), reply);
         let runtime = Handle::current().id();
         let mut all = self.lock();
         let has_dispatcher = all.contains_key(&runtime);
@@ -188,11 +187,11 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
                 if !finished.is_empty() {
                     continue;
                 }
-                if !in_flight.is_empty() {
-                    self.wait(&mut in_flight, &mut finished, until).await;
-                } else if until.is_none() {
+                // A call that is leaving may be with its caller, while operations behind it wait already.
+                if in_flight.is_empty() && until.is_none() {
                     break;
                 }
+                self.wait(&mut in_flight, &mut finished, until).await;
             }
         }
     }

@@ -431,8 +431,7 @@ impl<C: Client> Inner<C> {
             tier,
             op,
         };
-        let until = now + self.client.deadline();
-        self.batcher.submit(subject, op, until)
+        self.batcher.submit(subject, op, now)
     }
 
     /// The cached denial. An operation that returns units drops it.

@@ -144,10 +144,12 @@ impl<P> SubjectQueues<P> {
     /// Records that a call has ended: its subjects are ready again.
     pub(super) fn finish(&mut self, call: &BatchCall<P>) {
         for SubjectOps { subject, .. } in &call.subjects {
-            self.in_flight -= 1;
-            let Some(queue) = self.queues.get_mut(subject) else {
+            // A call that was leaving while a dispatcher ended is not one of the next one's.
+            let queue = self.queues.get_mut(subject);
+            let Some(queue) = queue.filter(|queue| queue.calls > 0) else {
                 continue;
             };
+            self.in_flight -= 1;
             queue.calls -= 1;
             if queue.listed == Listed::Blocked {
                 queue.listed = Listed::Ready;

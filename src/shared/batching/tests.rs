@@ -30,6 +30,8 @@ struct SlowServer {
     calls: Mutex<Vec<(Chosen, Vec<SubjectOps>)>>,
     /// Number of times that a dispatcher looked for calls to send.
     rounds: Mutex<usize>,
+    /// Runs while the next call leaves.
+    leaving: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 type SentRows = (Chosen, Vec<(Op, usize)>);
@@ -100,6 +102,8 @@ impl CallSender<()> for Arc<SlowServer> {
         let (tier, subjects) = (call.tier, &call.subjects);
         let call = (tier, subjects.to_vec());
         self.calls.lock().expect("no panic").push(call);
+        let leaving = self.leaving.lock().expect("no panic").take();
+        leaving.into_iter().for_each(|run| run());
         if let Some(gate) = &self.gate {
             gate.acquire().await.expect("it is open").forget();
         }
@@ -154,7 +158,7 @@ impl Bench {
             // Large costs stand for operations that need the general script.
             is_simple: cost < 100,
         };
-        self.batcher.submit(subject, op, Instant::now() + DEADLINE)
+        self.batcher.submit(subject, op, Instant::now())
     }
 }
 
@@ -400,4 +404,34 @@ async fn operations_are_done_after_the_limiter_is_dropped_and_then_the_dispatche
     drop(bench);
     settle().await;
     assert_eq!(Arc::strong_count(&server), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dispatcher_waits_for_a_call_that_is_leaving() {
+    let server = SlowServer::with_delay(Duration::from_millis(10));
+    let bench = Arc::new(Bench::new(&server));
+    assert_eq!(charged(bench.submit(Chosen::Tier(0), 1)).await, 1);
+
+    let (runtime, second) = (Handle::current(), Arc::new(Mutex::new(None)));
+    let (of_call, rounds) = (Arc::clone(&bench), Arc::clone(&server));
+    let kept = Arc::clone(&second);
+    *server.leaving.lock().unwrap() = Some(Box::new(move || {
+        let _entered = runtime.enter();
+        *kept.lock().unwrap() = Some(of_call.submit(Chosen::Tier(0), 2));
+        // The dispatcher has the second operation, and no call that it could poll.
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(1));
+            if *rounds.rounds.lock().unwrap() > 100 {
+                break;
+            }
+        }
+    }));
+    let first = bench.submit(Chosen::Tier(0), 1);
+    // A busy machine answers after the deadline.
+    first.await.unwrap().ok();
+    let second = second.lock().unwrap().take().unwrap();
+    second.await.unwrap().ok();
+
+    let rounds = *server.rounds.lock().unwrap();
+    assert!(rounds < 100, "{rounds} rounds");
 }
