@@ -5,7 +5,7 @@
 //!
 //! 1. `submit` adds the operation to the queues at the store's home (`queues.rs`). Each subject has a batch for each tier
 //!    and plan, in which equal operations that follow one another are one row with a count.
-//! 2. The dispatcher there works in rounds. A round begins when an operation arrives that is
+//! 2. A caller that finds its queue idle begins its call. All else is sent by the dispatcher there, in rounds. A round begins when an operation arrives that is
 //!    not covered by the next one, when a call ends, or at the time that the last round has set. It sends subjects that
 //!    have no call in flight: all of them while the server is hardly busy or has just answered, else those that fill calls.
 //!    A subject that has waited too long for an answer about itself leaves in a further call.
@@ -64,8 +64,9 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// the order in which they are sent, so no answer is guessed. A waiting operation costs the memory
 /// of its waker only, and any number can wait.
 ///
-/// Calls are sent by a dispatcher at the home of the store: its own thread, which has one queue for all callers. A store
-/// without a thread lives on the runtimes of its callers. Each of them then has a queue, as nobody else drives it.
+/// Calls are sent by a dispatcher at the home of the store: its own thread, which has one queue for all callers. The caller
+/// that finds its queue idle begins the call itself. A store without a thread lives on the runtimes of its callers. Each of
+/// them then has a queue, as nobody else drives it.
 pub(super) struct Batcher<S, P> {
     sender: S,
     /// One entry for each runtime with a dispatcher.
@@ -108,12 +109,14 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
             queues.batcher = Some(Arc::clone(self) as _);
             first = queues.dispatch_first(now);
         }
-        let arrival = has_work.then(|| Arc::clone(&queues.arrival));
+        let mut arrival = has_work.then(|| Arc::clone(&queues.arrival));
         drop(all);
         if let Some(call) = first {
             let begun = self.begin(call);
+            // The dispatcher may have ended by a panic meanwhile, and another one may have begun.
             if let Some(queues) = self.lock().get_mut(&runtime) {
                 queues.begun.push(begun);
+                arrival = Some(Arc::clone(&queues.arrival));
             }
         }
         if let Some(arrival) = arrival {
@@ -133,9 +136,10 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
     /// Polls a call once, so that it leaves now, with the node's message of this moment.
     fn begin(self: &Arc<Self>, call: BatchCall<P>) -> BegunCall<P> {
         let mut begun = send(Arc::clone(self), call).boxed();
-        // The dispatcher registers the waker that counts.
+        // The dispatcher registers the waker that counts. A caller that has used up its budget would send nothing.
         let mut no_waker = Context::from_waker(Waker::noop());
-        let poll = AssertUnwindSafe(|| begun.as_mut().poll(&mut no_waker));
+        let poll = || pin!(unconstrained(begun.as_mut())).poll(&mut no_waker);
+        let poll = AssertUnwindSafe(poll);
         match catch_unwind(poll) {
             Ok(Poll::Ready(finished)) => ready(finished).boxed(),
             Ok(Poll::Pending) => begun,
