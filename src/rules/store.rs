@@ -126,9 +126,10 @@ impl RulesStore {
             .map(limiter)
             .collect::<Result<Box<[LimitersOfRule]>, _>>()?;
         let hard = rules.iter().zip(&limiters).filter(|(rule, _)| !rule.shadow);
+        let first = hard.clone().next();
         let hard: Vec<_> = hard.flat_map(|(_, own)| own).cloned().collect();
-        if let (Place::Redis(_), [_, _, ..]) = (&self.0, &*hard) {
-            joint::check(&hard).map_err(refused(&rules[0]))?;
+        if let (Place::Redis(_), [_, _, ..], Some((first, _))) = (&self.0, &*hard, first) {
+            joint::check(&hard).map_err(refused(first))?;
         }
         Ok(limiters)
     }
