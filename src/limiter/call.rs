@@ -218,8 +218,8 @@ impl<'a> Charge<'a> {
     }
 
     /// This charge, of a limit that does not hold the others back if it denies: they take their units without it, and
-    /// the call is not a denial, unless all its limits deny. A blocked key is a denial nevertheless. If another limit
-    /// denies the call, this one does not.
+    /// the call is not a denial, unless all its limits deny. A key that is blocked, or that the denial blocks, is a denial
+    /// nevertheless. If another limit denies the call, this one does not.
     ///
     /// For [`Acquire`](OpRef::Acquire), [`Reserve`](OpRef::Reserve), [`Peek`](OpRef::Peek) and [`Deny`](OpRef::Deny);
     /// other operations are the same with it.

@@ -1,5 +1,7 @@
 //! A layer of several limits with keys of their own: all are charged, or none.
 
+use std::time::Duration;
+
 use http::{Response, StatusCode, request::Builder};
 use testkit::{Lines, Probe, answering, field, fields, get, now, send};
 use tower::Layer;
@@ -370,6 +372,36 @@ fn receipt_of_other_limits_is_an_error_that_names_the_fix() {
 }
 
 /// A limit that overflows is charged with the others, or they are charged without it.
+/// A block that the denial would start denies the call: the other limits take nothing.
+#[test]
+fn limit_that_starts_a_block_does_not_overflow() {
+    let store = LocalStore::new();
+    let of = |name, blocks| {
+        let quota = Quota::per_day(1).fixed_window().named(name);
+        let builder = LocalLimiter::builder(quota);
+        let builder = if blocks {
+            builder.block_for(Duration::from_secs(60))
+        } else {
+            builder
+        };
+        builder.build_in(&store).unwrap()
+    };
+    let limiters = [of("a", false), of("b", true)];
+    let joint = JointLimiter::new(limiters.clone()).unwrap();
+    let key = Key::global();
+    assert!(limiters[1].acquire(&key, 1).is_allowed());
+    let charges = [
+        Charge::new(&key, OpRef::Acquire(1)).limit(0),
+        Charge::new(&key, OpRef::Acquire(1))
+            .limit(1)
+            .overflows(true),
+    ];
+    let decision = now(joint.call(&Call::of(&charges)).into_future()).unwrap();
+    assert!(decision.is_denied());
+    assert_eq!(decision.charged_by_each().collect::<Vec<_>>(), [0, 0]);
+    assert_eq!(limiters[0].peek(&key, 0).remaining(), Some(1));
+}
+
 #[test]
 fn limit_that_overflows_is_left_out_with_its_operation() {
     let store = LocalStore::new();

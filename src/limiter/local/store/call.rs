@@ -479,7 +479,9 @@ impl<'a> PreparedCall<'a> {
             own,
             tier: chosen.index(),
             class: chosen.class(),
-            overflows: charge.may_overflow(),
+            // A denial that starts a block denies the call.
+            overflows: charge.may_overflow()
+                && !(counted.limits.block_for.is_some() && matches!(charge.op, OpRef::Acquire(_))),
         })
     }
 
