@@ -37,7 +37,10 @@ impl SeveralNumbers {
     ) -> Option<(Self, QuotaNumbers)> {
         let mut of_each = [(0, 0); MOST_QUOTAS];
         let places = of_each.get_mut(..policies.len())?;
-        let mut are_own = decision.statuses().len() == policies.len();
+        if decision.statuses().len() != policies.len() {
+            return None;
+        }
+        let mut are_own = true;
         decision.for_each_quota(|at, policy, status| {
             match (places.get_mut(at), policies.get(at)) {
                 (Some(place), Some(own)) if are_own && policy == own => {
@@ -49,8 +52,11 @@ impl SeveralNumbers {
                 _ => are_own = false,
             }
         });
+        if !are_own {
+            return None;
+        }
         let binding = decision.binding_place();
-        let status = decision.statuses().get(binding).filter(|_| are_own)?;
+        let status = decision.statuses().get(binding)?;
         let (remaining, seconds) = of_each[binding];
         let numbers = QuotaNumbers {
             remaining,
