@@ -130,6 +130,7 @@ fn read(text: &str) -> Result<(Quota, Values), ConfigError> {
 
 fn words<'a>(reader: &mut Reader<'a>) -> Result<Values, Fault<'a>> {
     let mut values = Values::new();
+    let mut last: Option<(Token<'a>, &Setting)> = None;
     while let Some(token) = reader.token() {
         let word = token.text.replace('-', "_");
         if algorithm(&word).is_some() {
@@ -139,11 +140,21 @@ fn words<'a>(reader: &mut Reader<'a>) -> Result<Values, Fault<'a>> {
             continue;
         }
         let setting = SETTINGS.iter().find(|setting| setting.word == word);
-        let setting = setting.ok_or_else(|| Fault::Unknown(token, all_words()))?;
+        let Some(setting) = setting else {
+            // `varying 00:00 = 10`: its value ends at the space.
+            let is_half = |setting: &Setting| {
+                setting.example.contains('=') && !values[setting.field].contains('=')
+            };
+            return Err(match last.filter(|(_, setting)| is_half(setting)) {
+                Some((word, setting)) => setting.alone(word),
+                None => Fault::Unknown(token, all_words()),
+            });
+        };
         let value = value(reader, token, setting)?;
         if values.insert(setting.field, value).is_some() {
             return Err(Fault::Twice(token));
         }
+        last = Some((token, setting));
     }
     Ok(values)
 }
@@ -183,7 +194,7 @@ fn value<'a>(
         }
     };
     value.map_err(|fault| match fault {
-        Fault::Form => Fault::Alone(word, format!("{} {}", setting.word, setting.example)),
+        Fault::Form => setting.alone(word),
         Fault::TooLarge(token, _) => Fault::TooLarge(token, setting.accepted()),
         other => other,
     })
@@ -196,7 +207,16 @@ fn applied(values: &Values, rate: Quota) -> Result<Quota, ConfigError> {
     let again = |setting: &&Setting| matches!(setting.field, ALGORITHM | QUEUE);
     for setting in in_texts().chain(in_texts().filter(again)) {
         if let Some(value) = values.get(setting.field) {
-            quota = (setting.set)(quota, value)?;
+            quota = (setting.set)(quota, value).map_err(|error| match error.kind() {
+                ConfigErrorKind::Overflow => {
+                    let (field, accepted) = (setting.field, setting.accepted());
+                    ConfigError::new(
+                        error.kind(),
+                        format!("{field}: {error}; accepted are {accepted}"),
+                    )
+                }
+                _ => error,
+            })?;
         }
     }
     let is_queue = matches!(quota.algorithm(), Algorithm::LeakyBucket { .. });

@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, str::FromStr};
 use super::{
     Algorithm, Quota, UnitName,
     calendar::Calendar,
-    parse::{PeriodText, Shortened, period},
+    parse::{Fault, PeriodText, Shortened, Token, period},
     time_of_day,
     validate::refuse,
     value::ALGORITHMS,
@@ -81,7 +81,12 @@ pub(crate) static SETTINGS: [Setting; 11] = [
         about: "The step in which tokens come. Default: evenly.",
         fault: Kind::RefillStep,
         get: |quota| text(quota.refill_step().map(PeriodText)),
-        set: |quota, step| Ok(quota.refill_every(period(step)?)),
+        set: |quota, step| {
+            let step = period(step);
+            let named =
+                |error| ConfigError::new(Kind::RefillStep, format!("refill_every: {error}"));
+            Ok(quota.refill_every(step.map_err(named)?))
+        },
     },
     Setting {
         field: "queue",
@@ -191,6 +196,11 @@ impl Setting {
     }
 
     /// The accepted values in words.
+    /// The fault of its word without a value.
+    pub(super) fn alone<'a>(&self, word: Token<'a>) -> Fault<'a> {
+        Fault::Alone(word, format!("{} {}", self.word, self.example))
+    }
+
     pub(super) fn accepted(&self) -> Cow<'static, str> {
         match self.accepts {
             Accepts::Number(least, most) if most < MAX_NUMBER => {

@@ -256,6 +256,11 @@ fn an_error_names_the_word_its_place_and_what_is_accepted() {
             Kind::Syntax,
             "\"burst\" at character 5",
         ),
+        (
+            "1/s fixed_window varying 00:00 = 10",
+            Kind::Syntax,
+            "\"varying\" at character 18 of \"1/s fixed_window varying 00:00 = 10\" needs a value after it",
+        ),
         ("1/s burst -1", Kind::Syntax, "\"burst 20\""),
         ("1/s soft ten%", Kind::Syntax, "\"soft 10%\""),
         ("1/s soft %", Kind::Syntax, "\"soft 10%\""),
@@ -596,6 +601,10 @@ mod serde {
                 "algorithm appears twice",
             ),
             (r#""1/s brust 2""#, "unknown word \"brust\" at character 5"),
+            (
+                r#"{"rate": "5/s sliding_window", "slices": 5000000000}"#,
+                "slices: \"5000000000\" is too large; accepted are ",
+            ),
         ] {
             let error = read(json).expect_err(json).to_string();
             assert!(error.contains(message), "{json}: {error}");

@@ -197,6 +197,10 @@ fn a_quota_as_a_table_is_the_quota_as_a_text() {
             "{rate: 5/minute fixed_window, name: x}",
             "5/minute fixed-window",
         ),
+        (
+            "{rate: 5/day fixed_window, zone: \"Europe/Berlin \"}",
+            "5/day fixed-window in Europe/Berlin",
+        ),
     ] {
         assert_eq!(quotas(table), quotas(text), "{text}");
     }
@@ -213,7 +217,10 @@ fn a_quota_as_a_table_is_the_quota_as_a_text() {
 fn a_field_of_a_quota_has_no_words_of_other_settings() {
     for (fields, message) in [
         ("unit: tokens burst 7", "\"tokens burst 7\" is no unit"),
-        ("refill_every: 30s burst 7", "is no period"),
+        (
+            "refill_every: 30s burst 7",
+            "refill_every: \"30s burst 7\" is no period",
+        ),
         (
             "algorithm: fixed_window, varying: 00:00=5 debt 7",
             "is no time with a limit",

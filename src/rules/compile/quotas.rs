@@ -242,7 +242,7 @@ impl<'c> Context<'c> {
                 let message = "`counts` in a leaky bucket, whose queue has no place for units that were used \
                                already; accepted are the other algorithms";
                 self.report(ProblemCode::R15, span, message);
-            } else if item.get("debt").is_none() {
+            } else if item.get("debt").is_none() && shape.debt_units() == 0 {
                 shape = shape.debt(shape.capacity());
             }
         }
@@ -316,7 +316,7 @@ fn table_quota(node: &Node) -> Option<Result<OwnedQuota, ConfigError>> {
                     .to_string()
             }
             _ if setting.field == "varying" => value.text()?.replace(' ', ""),
-            _ => value.text()?.to_owned(),
+            _ => value.text()?.trim().to_owned(),
         };
         Some((setting.field, value))
     };
