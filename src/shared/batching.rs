@@ -5,9 +5,9 @@
 //!
 //! 1. `submit` adds the operation to the queues at the store's home (`queues.rs`). Each subject has a batch for each tier
 //!    and plan, in which equal operations that follow one another are one row with a count.
-//! 2. A caller that finds its queue idle begins its call. All else is sent by the dispatcher there, in rounds. A round begins when an operation arrives that is
-//!    not covered by the next one, when a call ends, or at the time that the last round has set. It sends subjects that
-//!    have no call in flight: all of them while the server is hardly busy or has just answered, else those that fill calls.
+//! 2. A caller that finds its queue idle begins its call. The dispatcher at the home sends all others, in rounds. A round
+//!    begins when an operation arrives that is not covered by the next one, when a call ends, or at the time that the last
+//!    round has set. It sends subjects that have no call in flight: all of them while the server is hardly busy or has just answered, else those that fill calls.
 //!    A subject that has waited too long for an answer about itself leaves in a further call.
 //! 3. `calls.rs` distributes the batches: subjects share a call if they have the plan and the tier in common, up to its
 //!    bounds of subjects, rows and operations. Operations whose deadline passed while they waited fail unsent.

@@ -133,6 +133,22 @@ async fn response_is_charged_in_requests_tokens_and_money() {
 }
 
 #[tokio::test]
+async fn debt_in_the_rate_is_the_most_that_a_key_owes() {
+    let text = rule(
+        "{read: auto, reserve: 1}",
+        "{rate: 1000/minute debt 100, counts: tokens}",
+    );
+    let clock = ManualClock::new();
+    let rules = builder(&clock).parse(text, Format::Yaml).expect("rules");
+    let layer = RulesLayer::new(rules).holding();
+    assert_eq!(send(&layer, "/", chat("m", 0, 0, 5_000)).await.0, 200);
+    clock.advance(std::time::Duration::from_secs(6));
+    assert_eq!(send(&layer, "/", chat("m", 0, 0, 1)).await.0, 429);
+    clock.advance(std::time::Duration::from_secs(1));
+    assert_eq!(send(&layer, "/", chat("m", 0, 0, 1)).await.0, 200);
+}
+
+#[tokio::test]
 async fn key_that_used_more_than_its_quota_owes_the_rest() {
     let text = rule(
         "{read: auto, reserve: 1}",

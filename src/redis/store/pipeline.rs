@@ -171,9 +171,9 @@ impl Pipeline {
             match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
                 // The connection had ended before, as idle ones do, so nothing was sent and the
                 // call can be repeated. Polled by the thread that drives the connection, a sent
-                // command cannot have ended by the first poll. A caller that begins its call on
-                // another thread would have to stand still right after handing it over, while the
-                // command is written and the connection ends: the error does not tell that apart.
+                // command cannot have ended by the first poll. A caller on another thread would
+                // have to be suspended within this poll, until the command is written and the
+                // connection has ended: the error is the same.
                 Poll::Ready(Err(error)) if error.is_io_error() && live.wire.is_node() => None,
                 Poll::Ready(answer) => Some(answer),
                 Poll::Pending => Some(answer.await),

@@ -144,7 +144,7 @@ impl<P> SubjectQueues<P> {
     /// Records that a call has ended: its subjects are ready again.
     pub(super) fn finish(&mut self, call: &BatchCall<P>) {
         for SubjectOps { subject, .. } in &call.subjects {
-            // A call that was leaving while a dispatcher ended by a panic is none of the next one's, and may end first.
+            // A call that was leaving while its dispatcher ended by a panic is not counted by the next one.
             let queue = self.queues.get_mut(subject);
             let Some(queue) = queue.filter(|queue| queue.calls > 0) else {
                 continue;
