@@ -52,6 +52,10 @@ struct OwnPolicies {
     texts: ConstantTexts,
 }
 
+/// The most sets of policies whose texts are kept: a decision is looked for among them. A rule may have a tier for each
+/// customer.
+const MOST_SETS: usize = 8;
+
 /// The number of responses that are checked for policies of one name: nested layers keep theirs.
 const CHECKS: u32 = 16;
 
@@ -63,7 +67,7 @@ impl Renderer {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
         let own = sets.iter().filter(|policies| !policies.is_empty());
-        let own = own.map(|policies| {
+        let own = own.take(MOST_SETS).map(|policies| {
             let policies: Box<[_]> = policies.iter().map(Policy::constant).collect();
             let texts = ConstantTexts::new(headers, &policies);
             OwnPolicies { policies, texts }

@@ -392,7 +392,7 @@ pub struct ModeStats {
     /// Units, spent or not, of leases that ended before the node had reported: the store counts
     /// them as spent.
     pub ended: u64,
-    /// Messages that the node repeated because no response arrived.
+    /// Messages without a response: those of a lease are repeated, in eventual mode the next one has their units.
     pub repeated: u64,
     /// Messages that arrived too late to take effect: the node started again without a lease.
     pub stale: u64,

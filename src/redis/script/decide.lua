@@ -398,7 +398,7 @@ for i = 1, #KEYS do
             local blocked, here, units = blocked_for(), 1, cost
             local takes = op == 'a' or op == 'v' or op == 'u'
             if takes or op == 'p' or op == 'd' then
-                -- Those that are left, or one, which is denied.
+                -- Takes the units that are left. If none are left, it is denied as one unit is.
                 if op == 'u' then units = min(cost, blocked > 0 and 1 or max(available(), 1)) end
                 judge(units)
                 -- A blocked subject takes nothing.

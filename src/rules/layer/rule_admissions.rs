@@ -86,7 +86,8 @@ type LimitsOfRule = Vec<(usize, Box<[LimitOfSet]>)>;
 
 /// A rule's part of the admissions.
 struct AdmissionOfRule<R> {
-    /// Of requests that meet the rule first: a response has one set of fields. It also rejects requests without a permit.
+    /// For requests that meet this rule before others, since a response has the fields of one rule. It rejects requests
+    /// without a permit, too.
     admission: RuleAdmission<R>,
     /// By the index of the set of quotas.
     limits: Box<[Box<[LimitOfSet]>]>,
