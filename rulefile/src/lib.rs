@@ -42,16 +42,9 @@
 //!
 //! The fields of tower-ratelimit's own rule files are in that crate, next to their meaning.
 
-mod file_format;
-
 mod source;
 
-mod rule_file_problem;
-mod suggestion;
-
-mod rules_error;
-
-mod report;
+mod problems;
 
 pub mod document;
 pub mod fields;
@@ -59,10 +52,6 @@ pub mod pattern;
 pub mod weekly_time_window;
 
 pub use self::{
-    file_format::Format,
-    report::Report,
-    rule_file_problem::{Problem, ProblemCode},
-    rules_error::RulesError,
-    source::{MessagePath, SourceText, Span},
-    suggestion::{listed, nearest},
+    problems::{Problem, ProblemCode, Report, RulesError, listed, nearest},
+    source::{Format, MessagePath, SourceText, Span},
 };

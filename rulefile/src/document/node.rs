@@ -8,8 +8,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    report::Report,
-    rule_file_problem::{Problem, ProblemCode},
+    problems::{Problem, ProblemCode, Report},
     source::Span,
 };
 

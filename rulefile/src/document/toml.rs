@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::node::{DocumentLimits, Node, NodeCount, NodeEntry, NodeValue, Scalar};
 use crate::{
-    rule_file_problem::{Problem, ProblemCode},
+    problems::{Problem, ProblemCode},
     source::{SourceText, Span},
 };
 

@@ -10,8 +10,7 @@ use granit_parser::{Event, Parser, ScalarStyle, ScanError};
 
 use super::node::{DocumentLimits, Node, NodeCount, NodeEntry, NodeValue, Scalar};
 use crate::{
-    report::Report,
-    rule_file_problem::{Problem, ProblemCode},
+    problems::{Problem, ProblemCode, Report},
     source::{SourceText, Span},
 };
 

@@ -20,16 +20,14 @@
 //! assert!(json_schema("Actions", &FILE).contains(r#""enum": ["allow", "deny"]"#));
 //! ```
 
-mod json_writer;
-mod value_kind;
-
 mod field;
+mod schema;
 mod validate;
 
-mod schema;
-
 pub use self::{
-    field::{Boolean, Field, Number, OneOf, Parsed, Text, Tree},
+    field::{
+        AnyField, Boolean, Field, FieldInfo, Number, OneOf, Parsed, Shape, Table, Text, Tree,
+        WordTable,
+    },
     schema::json_schema,
-    value_kind::{AnyField, FieldInfo, Shape, Table, WordTable},
 };

@@ -1,11 +1,9 @@
 //! Compares a document with the description of its fields.
 
-use super::value_kind::{FieldInfo, Shape, Table};
+use super::field::{FieldInfo, Shape, Table};
 use crate::{
     document::{Node, NodeEntry, NodeValue, report_duplicates},
-    report::{NO_VARIABLES, Report},
-    rule_file_problem::{Problem, ProblemCode, variable_in},
-    suggestion::{listed, nearest},
+    problems::{NO_VARIABLES, Problem, ProblemCode, Report, listed, nearest, variable_in},
 };
 
 impl Table {

@@ -1,16 +1,13 @@
 //! Patterns of texts, paths and hosts, and the normal form in which paths are compared.
 
-mod glob;
 mod host;
-mod path_normalization;
-mod regular_expression;
-
 mod path;
+mod path_normalization;
+mod text;
 
 pub use self::{
-    glob::Glob,
     host::{Host, HostPattern},
     path::{InDoubt, PathPattern, first_segment},
     path_normalization::RequestPath,
-    regular_expression::{expression_in_path, expression_in_text},
+    text::{Glob, expression_in_path, expression_in_text},
 };

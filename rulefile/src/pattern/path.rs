@@ -3,8 +3,8 @@
 use std::iter;
 
 use super::{
-    glob::Glob,
     path_normalization::{RequestPath, has_one_meaning, needlessly_encoded, normalized},
+    text::Glob,
 };
 
 /// The result of a match when the application may read the request in another way than the rules: another spelling of

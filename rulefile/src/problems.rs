@@ -1,6 +1,7 @@
-//! Problems of rule files: their codes, places and texts.
+//! Problems of rule files: their codes, places and texts, with suggestions of known words; the report that collects them, and
+//! the error of files that cannot be used.
 
-use std::fmt;
+use std::{error::Error, fmt};
 
 use crate::source::Span;
 
@@ -292,4 +293,195 @@ pub(crate) fn variable_in(text: &str) -> Option<&str> {
         rest = name;
     }
     None
+}
+
+/// The longest word that gets a suggestion. The distance takes time by the square of the length.
+const MAX_WORD: usize = 64;
+
+/// The most words that a message lists.
+const MAX_LISTED: usize = 24;
+
+/// The one of `known` that `word` probably misspells: at most a third of its letters differ.
+pub fn nearest<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    if word.len() > MAX_WORD {
+        return None;
+    }
+    let lower = word.to_ascii_lowercase().replace('-', "_");
+    let distances = known.map(|other| (distance(&lower, &other.to_ascii_lowercase()), other));
+    let (distance, other) = distances.min_by_key(|(distance, _)| *distance)?;
+    let tolerated = (word.chars().count().max(other.chars().count()) / 3).max(1);
+    (distance <= tolerated).then_some(other)
+}
+
+/// The number of letters to add, remove, change or swap with their neighbour (optimal string alignment).
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
+    for i in 1..=one.len() {
+        let mut row = vec![i];
+        for j in 1..=other.len() {
+            let change = usize::from(one[i - 1] != other[j - 1]);
+            let mut least = (rows[i - 1][j - 1] + change)
+                .min(rows[i - 1][j] + 1)
+                .min(row[j - 1] + 1);
+            let swapped =
+                i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1];
+            if swapped {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[one.len()][other.len()]
+}
+
+/// Words as a message lists them: `"a", "b" or "c"`. After 24 words the rest is a number.
+pub fn listed<'w>(words: impl Iterator<Item = &'w str>) -> String {
+    let mut words: Vec<String> = words.map(|word| format!("{word:?}")).collect();
+    let more = words.len().saturating_sub(MAX_LISTED);
+    words.truncate(MAX_LISTED);
+    match words.as_slice() {
+        [] => "none".to_owned(),
+        [one] => one.clone(),
+        all if more > 0 => format!("{} and {more} more", all.join(", ")),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}
+
+/// The most faults that one error has.
+pub(crate) const MAX_FAULTS: usize = 20;
+
+/// Rule files that cannot be used: up to twenty faults, sorted by their places.
+///
+/// `Display` writes each in a paragraph, see [`Problem`].
+#[derive(Debug, Clone)]
+pub struct RulesError {
+    problems: Vec<Problem>,
+    /// The number of faults beyond `problems`.
+    more: usize,
+    unreadable: bool,
+}
+
+impl RulesError {
+    /// The error of these faults. Those beyond the twentieth are only counted.
+    pub fn new(mut problems: Vec<Problem>) -> Self {
+        problems.sort_by(|a, b| a.order().cmp(&b.order()));
+        let more = problems.len().saturating_sub(MAX_FAULTS);
+        problems.truncate(MAX_FAULTS);
+        Self {
+            problems,
+            more,
+            unreadable: false,
+        }
+    }
+
+    /// The error of a file or directory that cannot be read.
+    pub fn unreadable(message: String) -> Self {
+        Self {
+            problems: vec![Problem::without_place(ProblemCode::R01, message)],
+            more: 0,
+            unreadable: true,
+        }
+    }
+
+    /// The faults, at most twenty.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// The number of faults beyond those of [`problems`](Self::problems).
+    pub const fn more(&self) -> usize {
+        self.more
+    }
+
+    /// The faults on one line, for a log: without the lines of the files that `Display` repeats.
+    pub fn to_line(&self) -> String {
+        let faults = self.problems.iter();
+        let faults: Vec<String> = faults.map(|fault| fault.headline().to_string()).collect();
+        let mut line = faults.join("; ").replace(['\r', '\n'], " ");
+        if self.more > 0 {
+            line += &format!("; and {} more", self.more);
+        }
+        line
+    }
+
+    /// Whether a file could not be read at all, as opposed to a file with faults.
+    pub const fn is_unreadable(&self) -> bool {
+        self.unreadable
+    }
+}
+
+impl fmt::Display for RulesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, problem) in self.problems.iter().enumerate() {
+            let separator = if at == 0 { "" } else { "\n" };
+            write!(f, "{separator}{problem}")?;
+        }
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
+    }
+}
+
+impl Error for RulesError {}
+
+/// The most problems of each kind that a report keeps, so that no file makes it long.
+const MAX_KEPT: usize = 10 * MAX_FAULTS;
+
+/// The remedy for variables: Helm and envsubst replace them, this package does not.
+pub(crate) const NO_VARIABLES: &str =
+    "variables are not replaced in rule files: write the value, or fill the file in before";
+
+/// The problems found so far.
+#[derive(Debug, Default)]
+pub struct Report {
+    faults: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+impl Report {
+    /// Adds a problem at a place of a file.
+    pub fn push(&mut self, code: ProblemCode, span: &Span, message: impl Into<String>) {
+        self.add(Problem::new(code, span, message));
+    }
+
+    /// Adds a problem. A fault at a variable such as `${LIMIT}` gets the remedy for variables.
+    pub fn add(&mut self, mut problem: Problem) {
+        let list = if problem.is_warning() {
+            &mut self.warnings
+        } else {
+            &mut self.faults
+        };
+        if !problem.is_warning() && problem.has_variable() {
+            problem = problem.remedy(NO_VARIABLES);
+        }
+        if list.len() < MAX_KEPT {
+            list.push(problem);
+        }
+    }
+
+    /// The number of faults.
+    pub const fn faults(&self) -> usize {
+        self.faults.len()
+    }
+
+    /// Whether the report drops further faults. A check that can find very many stops here.
+    pub const fn is_full(&self) -> bool {
+        self.faults.len() >= MAX_KEPT
+    }
+
+    /// The warnings, sorted by their places, if there is no fault.
+    ///
+    /// # Errors
+    ///
+    /// The faults, if there are any.
+    pub fn finish(mut self) -> Result<Vec<Problem>, RulesError> {
+        if !self.faults.is_empty() {
+            return Err(RulesError::new(self.faults));
+        }
+        self.warnings.sort_by(|a, b| a.order().cmp(&b.order()));
+        Ok(self.warnings)
+    }
 }
