@@ -10,14 +10,12 @@ use tower_ratelimit::{
 };
 
 use crate::{
+    declared_limit::{DeclaredLimit, IntoDeclaredLimit, UnitLimit, with_margin},
     destination_state::{DestinationSettings, Destinations},
-    event::PacerEvent,
-    jitter::Jitter,
-    margin::with_margin,
     pacer::Pacer,
-    pacer_state::{LimitUnit, Observer, PacerState},
+    pacer_state::{LimitUnit, Observer, PacerEvent, PacerState},
     response_signals::Learn,
-    user_declared_limit::{DeclaredLimit, IntoDeclaredLimit, UnitLimit},
+    waits::Jitter,
 };
 
 /// Configures a [`Pacer`]. Made by [`Pacer::builder`].

@@ -13,7 +13,7 @@ use crate::{
     replayable_body::{BufferedBodies, ByReplay, ReplayFn, WithoutReplay},
     retry::Retry,
     service::Paced,
-    spending_service::SpendingPaced,
+    spending::SpendingPaced,
     units::Units,
 };
 

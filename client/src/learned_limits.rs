@@ -6,15 +6,13 @@ use std::time::Duration;
 use tower_ratelimit::clock::Timestamp;
 
 use crate::{
-    deadline::Deadline,
-    jitter::jittered_backoff,
-    refusal_streak::RefusalStreak,
+    reported_limits::LONGEST_PAUSE,
     response_headers::ReportedQuota,
     response_signals::ServerHint,
-    server_reported_window::LONGEST_PAUSE,
-    slow_start::SlowStart,
+    slow_start::{RefusalStreak, SlowStart},
     unit_limits::{SentUnits, UnitCharge, UnitLimits},
     units::{Cost, Unit, Units},
+    waits::{Deadline, jittered_backoff},
 };
 
 /// How long after a refusal reported units are spread over their window.

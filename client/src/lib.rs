@@ -52,53 +52,41 @@ mod error;
 mod response_signals;
 
 mod destination;
-mod event;
 
-mod deadline;
-mod in_flight;
-mod jitter;
+mod waits;
+
+mod reported_limits;
 mod slow_start;
-mod timer;
-
-mod refusal_streak;
-mod server_reported_window;
-
-mod learned_bucket;
 
 mod unit_limits;
 
 mod learned_limits;
-mod retry_budget;
 
 mod destination_state;
+
 mod pacer_state;
 
 mod open_units;
 
-mod queue_entry;
-mod sent_request;
-mod turn_units;
+mod turn;
 
-mod send_turn;
-mod send_turn_request;
+mod turn_request;
 
 mod pacer;
 
-mod margin;
-mod user_declared_limit;
+mod declared_limit;
 
 mod builder;
 
 mod retry;
 
 mod call_with_retries;
-mod connection_error;
+
 mod replayable_body;
 
 mod service;
 
-mod spending_body;
-mod spending_service;
+mod spending;
 
 mod layer;
 
@@ -109,24 +97,29 @@ mod reqwest_service;
 mod reqwest_pacer_middleware;
 
 #[cfg(any(doc, doctest))]
-pub mod guide;
+pub mod guide {
+    //! [cookbook-page]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/cookbook/index.html#another-http-client
+    // The page is also read on GitHub, where the links at its end apply. Of two definitions of a link
+    // the first one counts: here links lead to these, and pictures are embedded.
+    #![doc = include_str!("../docs/plots/links.md")]
+    #![doc = include_str!("../docs/clients.md")]
+}
 
 #[cfg(feature = "reqwest-middleware")]
 pub use self::reqwest_pacer_middleware::PacerMiddleware;
 pub use self::{
     builder::PacerBuilder,
+    declared_limit::{DeclaredLimit, IntoDeclaredLimit, UnitLimit},
     destination::Destination,
     error::{PacerError, PacerErrorKind},
-    event::PacerEvent,
     layer::{PacerLayer, SpendingPacerLayer},
     pacer::{Pacer, PacerStats},
+    pacer_state::PacerEvent,
     replayable_body::{BufferedBodies, ByReplay, CopyBody, Replay, ReplayFn, WithoutReplay},
     response_signals::{Learn, SignalSource},
     retry::{Failure, Retry},
-    send_turn::{Advice, Turn},
     service::{Paced, PacedFuture},
-    spending_body::SpendingBody,
-    spending_service::SpendingPaced,
+    spending::{SpendingBody, SpendingPaced},
+    turn::{Advice, Turn},
     units::Units,
-    user_declared_limit::{DeclaredLimit, IntoDeclaredLimit, UnitLimit},
 };

@@ -1,10 +1,10 @@
-//! Charges of units other than requests, until the response has ended.
+//! Units of a turn other than requests: until it is granted, and until the response has ended.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{HeaderMap, StatusCode};
 use tower_ratelimit::{
-    AnyLimiter, Key, Limiter,
+    AnyLimiter, Decision, Key, Limiter,
     clock::Timestamp,
     decision::Receipt,
     limiter::{Call, Charge, OpRef, Pending},
@@ -17,7 +17,7 @@ use crate::{
     response_headers::ReportedQuotas,
     response_signals,
     unit_limits::{SentUnits, UnitCharge},
-    units::Units,
+    units::{OtherUnits, Units},
 };
 
 /// The units of a request that was sent, other than requests.
@@ -129,5 +129,52 @@ impl OpenUnits {
         });
         let charges: Vec<_> = charges.collect();
         (!charges.is_empty()).then(|| charge.limiter.call(&Call::of(&charges)))
+    }
+}
+
+/// The units of a turn other than requests.
+pub(crate) struct TurnUnits {
+    units: Arc<[Units]>,
+    /// The receipt of the newest charge, if one of the units is settled.
+    receipt: Mutex<Option<Receipt>>,
+}
+
+impl TurnUnits {
+    /// `None` without units.
+    pub(crate) fn new(units: OtherUnits) -> Option<Box<Self>> {
+        let units = units?;
+        Some(Box::new(Self {
+            units,
+            receipt: Mutex::new(None),
+        }))
+    }
+
+    pub(crate) fn units(&self) -> &[Units] {
+        &self.units
+    }
+
+    /// Keeps the receipt of a charge, if it is to be settled.
+    pub(crate) fn keep_receipt(&self, decision: &Decision) {
+        if self.units.iter().any(Units::is_settled) {
+            let mut receipt = self.receipt.lock().unwrap_or_else(PoisonError::into_inner);
+            *receipt = Some(decision.receipt());
+        }
+    }
+
+    /// Counts the units, which are sent now.
+    pub(crate) fn send(
+        &self,
+        learned: &mut LearnedLimits,
+        now: Timestamp,
+        number: u64,
+        limiter: Option<&AnyLimiter>,
+    ) -> Box<OpenUnits> {
+        let mut receipt = self.receipt.lock().unwrap_or_else(PoisonError::into_inner);
+        let charge = receipt.take().zip(limiter);
+        let declared = charge.map(|(receipt, limiter)| DeclaredCharge {
+            limiter: limiter.clone(),
+            receipt,
+        });
+        OpenUnits::send(learned, now, number, &self.units, declared)
     }
 }

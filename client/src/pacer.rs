@@ -11,12 +11,10 @@ use tower_ratelimit::{AnyLimiter, clock::Timestamp};
 use crate::{
     destination::Destination,
     error::PacerError,
-    event::PacerEvent,
-    pacer_state::PacerState,
-    send_turn::Turn,
-    send_turn_request::TurnRequest,
-    sent_request::SentRequest,
-    turn_units::TurnUnits,
+    open_units::TurnUnits,
+    pacer_state::{PacerEvent, PacerState},
+    turn::{SentRequest, Turn},
+    turn_request::TurnRequest,
     units::{self, OtherUnits, Units},
 };
 

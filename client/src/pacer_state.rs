@@ -1,4 +1,4 @@
-//! The state of a pacer, shared by its turns and independent of its limiter.
+//! The state of a pacer, shared by its turns and independent of its limiter; and the events that its observer receives.
 
 use std::{iter::repeat_n, sync::Arc, time::Duration};
 
@@ -11,10 +11,10 @@ use tower_ratelimit::{
 
 use crate::{
     destination_state::Destinations,
-    event::PacerEvent,
-    jitter::Jitter,
-    response_signals::Learn,
+    error::PacerErrorKind,
+    response_signals::{Learn, SignalSource},
     units::{Cost, Unit},
+    waits::Jitter,
 };
 
 pub(crate) type Observer = dyn Fn(&PacerEvent) + Send + Sync;
@@ -119,6 +119,44 @@ pub(crate) fn is_settled(answer: &Result<Decision, LimiterError>) -> bool {
     settled.is_some_and(|decision| decision.parts().all(|part| part.error().is_none()))
 }
 
+/// Something that happened to a request, for [`observer`](crate::PacerBuilder::observer). No event
+/// contains a host: labels of metrics stay few.
+///
+/// Each attempt of a call is `Sent` or `Refused`, the former after `Queued` if it had to wait. A response
+/// may add `Throttled`, and a further attempt begins with `Retried`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PacerEvent {
+    /// The request has to wait: in the queue, for a pause, for the limiter or for a place among the requests
+    /// in flight. Reported once for each attempt.
+    Queued,
+    /// The request has its turn, and is sent now.
+    Sent {
+        /// The time that the attempt waited for its turn; zero if it did not wait.
+        waited: Duration,
+    },
+    /// The destination refused a request because of its limit.
+    Throttled {
+        /// The pause of the destination: the requested one, or a random one of at most 20 s if the response
+        /// requested none.
+        wait: Duration,
+        /// The field that requested the pause.
+        source: SignalSource,
+    },
+    /// A request will be sent again, after a refusal or a failure.
+    Retried {
+        /// The wait before the retry. The turn may come later.
+        wait: Duration,
+    },
+    /// The limiter failed to settle the charge of a response, which stays as it was.
+    Unsettled,
+    /// The request was not sent, and its call fails with a [`PacerError`](crate::PacerError) of this kind.
+    Refused {
+        /// The reason.
+        kind: PacerErrorKind,
+    },
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::{
@@ -128,7 +166,8 @@ mod tests {
 
     use tower_ratelimit::LimiterError;
 
-    use crate::{event::PacerEvent, pacer::Pacer};
+    use super::PacerEvent;
+    use crate::pacer::Pacer;
 
     #[tokio::test]
     async fn a_settlement_that_fails_is_an_event() {

@@ -6,10 +6,10 @@ use http::{Method, StatusCode, request::Parts};
 use tower_ratelimit::headers::is_grpc;
 
 use crate::{
-    jitter::jittered_backoff,
     pacer_state::PacerState,
     response_signals::OVERLOADED,
-    sent_request::{Refusal, SentRequest, Verdict},
+    turn::{Refusal, SentRequest, Verdict},
+    waits::jittered_backoff,
 };
 
 /// The most refusals of one call before it ends.

@@ -1,15 +1,13 @@
 //! Limits of one unit, learned from the responses of one destination: a function of state, time and
 //! event.
 
-use std::num::NonZeroU64;
+use std::{collections::VecDeque, num::NonZeroU64};
 
 use tower_ratelimit::clock::Timestamp;
 
 use crate::{
-    in_flight::RequestsInFlight,
-    learned_bucket::{BucketReport, LearnedBucket},
+    reported_limits::{BucketReport, LearnedBucket, ReportedWindow},
     response_headers::ReportedQuota,
-    server_reported_window::ReportedWindow,
 };
 
 /// The learned limits of a unit.
@@ -228,5 +226,47 @@ impl UnitLimits {
     fn counted(&self, charge: UnitCharge) -> u64 {
         let returned = self.returned.saturating_neg();
         charge.sent.sum.saturating_add_signed(returned)
+    }
+}
+
+/// Number and cost of each request without a response. The memory is that of the most requests in
+/// flight so far.
+#[derive(Debug, Default)]
+pub(crate) struct RequestsInFlight(VecDeque<RequestInFlight>);
+
+#[derive(Debug)]
+struct RequestInFlight {
+    number: u64,
+    cost: u64,
+}
+
+impl RequestsInFlight {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Adds a request, whose number is higher than all before.
+    pub(crate) fn start(&mut self, number: u64, cost: u64) {
+        self.0.push_back(RequestInFlight { number, cost });
+    }
+
+    /// Removes a request that ended.
+    pub(crate) fn end(&mut self, number: u64) {
+        // Responses arrive roughly in the order of requests, so little has to move.
+        if let Ok(at) = self.at(number) {
+            self.0.remove(at);
+        }
+    }
+
+    /// The sum of the costs of requests with lower numbers.
+    pub(crate) fn units_before(&self, number: u64) -> u64 {
+        let (Ok(at) | Err(at)) = self.at(number);
+        let before = self.0.range(..at).map(|request| request.cost);
+        before.fold(0, u64::saturating_add)
+    }
+
+    fn at(&self, number: u64) -> Result<usize, usize> {
+        self.0
+            .binary_search_by_key(&number, |request| request.number)
     }
 }

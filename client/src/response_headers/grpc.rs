@@ -8,9 +8,9 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 use http::{HeaderMap, HeaderName};
-
-use super::only_line;
 use tower_ratelimit::headers::is_grpc;
+
+use super::field_values::only_line;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");

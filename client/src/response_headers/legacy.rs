@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
+use tower_ratelimit::clock::Timestamp;
 
 use super::{
-    ReportedQuota, date, duration, joined, least_remaining::least, parse_digits, rate_limit,
-    rounded_down, values,
+    ReportedQuota,
+    field_values::{joined, least, parse_digits, rounded_down, values},
+    rate_limit, times,
 };
-use tower_ratelimit::clock::Timestamp;
 
 /// A field with the remaining units, and the field with their reset.
 struct FieldPair {
@@ -74,10 +75,10 @@ pub(super) fn quota(headers: &HeaderMap, now: Timestamp) -> Option<ReportedQuota
     PAIRS.iter().find_map(|pair| {
         let remaining = joined(headers, &pair.remaining)?;
         let resets = joined(headers, &pair.reset)?;
-        let sent = date::sent_at(headers, now);
+        let sent = times::sent_at(headers, now);
         let windows = values(&resets).map(|reset| match pair.reads {
             ResetForm::Instant => until(reset, sent),
-            ResetForm::Length => duration::with_units(reset),
+            ResetForm::Length => times::with_units(reset),
         });
         let least = least(values(&remaining), windows)?;
         Some(ReportedQuota {
@@ -106,15 +107,15 @@ pub(super) fn remaining_in(headers: &HeaderMap, name: &HeaderName) -> Option<u64
 /// The time until a reset: seconds, a time since the epoch in seconds or milliseconds, or a date.
 pub(super) fn until(text: &str, sent: Timestamp) -> Option<Duration> {
     let Some(number) = rounded_up(text) else {
-        let second = date::http(text).or_else(|| date::rfc3339(text))?;
-        return Some(date::until(second, sent));
+        let second = times::http(text).or_else(|| times::rfc3339(text))?;
+        return Some(times::until(second, sent));
     };
     Some(match number {
         EPOCH_MILLIS.. => {
             let micros = number.saturating_mul(1_000);
             Duration::from_micros(micros.saturating_sub(sent.as_micros()))
         }
-        EPOCH_SECONDS.. => date::until(number, sent),
+        EPOCH_SECONDS.. => times::until(number, sent),
         _ => Duration::from_secs(number),
     })
 }

@@ -1,37 +1,33 @@
 //! Header fields of responses: those that tower-ratelimit writes, and those of other servers.
 //!
-//! All work is bounded: a field of more than [`LONGEST_FIELD`] bytes is ignored, only the most
+//! All work is bounded: a field of more than 8 KiB is ignored, only the most
 //! restrictive quotas count, and no function fails.
 
-mod date;
-mod duration;
+mod field_values;
 mod grpc;
-mod least_remaining;
 mod legacy;
 mod provider_fields;
 mod rate_limit;
 mod reported_quota;
-mod retry_after;
 mod structured_list;
 #[cfg(test)]
 mod tests;
+mod times;
 
-use std::borrow::Cow;
+use std::time::Duration;
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, header::RETRY_AFTER};
+use tower_ratelimit::clock::Timestamp;
 
+use self::field_values::{only_line, values};
 pub(crate) use self::{
     grpc::{Grpc, grpc},
     reported_quota::{Refill, ReportedQuota, ReportedQuotas},
-    retry_after::{has_retry_after, retry_after},
 };
 use crate::units::{REQUESTS, Unit};
-use tower_ratelimit::clock::Timestamp;
 
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-
-/// The most bytes of one field, all its lines together.
-const LONGEST_FIELD: usize = 8_192;
 
 /// The quotas of requests in a response that arrived at `now`: from `RateLimit`, otherwise from the older
 /// fields.
@@ -71,63 +67,45 @@ pub(crate) fn should_retry(headers: &HeaderMap) -> Option<bool> {
     }
 }
 
-/// The lines of a field joined; `None` if it is missing, too long or not text.
-fn joined<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Cow<'h, str>> {
-    let mut lines = headers.get_all(name).iter();
-    let mut text = Cow::Borrowed(lines.next()?.to_str().ok()?);
-    for line in lines {
-        if text.len() + line.len() > LONGEST_FIELD {
-            return None;
-        }
-        let text = text.to_mut();
-        text.push_str(", ");
-        text.push_str(line.to_str().ok()?);
+/// The most lines that are read.
+const MOST_LINES: usize = 4;
+
+/// The wait that a response requests, counted from `now`: of several values the longest.
+///
+/// Milliseconds count where the seconds are only their rounding. Otherwise the longer wait counts:
+/// a proxy may have its own limit.
+pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let sent = times::sent_at(headers, now);
+    let coarse = longest(headers, &RETRY_AFTER, |text| wait(text, sent));
+    let fine = longest(headers, &RETRY_AFTER_MS, times::millis);
+    let is_rounded = |(coarse, fine): &(Duration, Duration)| {
+        *coarse > *fine && *coarse - *fine < Duration::from_secs(1)
+    };
+    match coarse.zip(fine).filter(is_rounded) {
+        Some((_, fine)) => Some(fine),
+        None => coarse.max(fine),
     }
-    (text.len() <= LONGEST_FIELD).then_some(text)
 }
 
-/// The only line of a field; `None` for several.
-fn only_line<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
-    let mut lines = headers.get_all(name).iter();
-    let line = lines.next()?.to_str().ok()?.trim_ascii();
-    (lines.next().is_none() && line.len() <= LONGEST_FIELD).then_some(line)
+/// Whether a response requests a wait, in any form.
+pub(crate) fn has_retry_after(headers: &HeaderMap) -> bool {
+    headers.contains_key(RETRY_AFTER) || headers.contains_key(&RETRY_AFTER_MS)
 }
 
-/// The values of an older field, whose lines were joined: texts between commas. The comma of a date separates
-/// nothing.
-fn values(text: &str) -> impl Iterator<Item = &str> + Clone {
-    let mut rest = Some(text);
-    let values = std::iter::from_fn(move || {
-        let text = rest?;
-        let mut commas = text.match_indices(',').map(|(at, _)| at);
-        let end = match commas.next() {
-            Some(at) if is_weekday(text[..at].trim_ascii()) => commas.next(),
-            first => first,
-        };
-        rest = end.map(|at| &text[at + 1..]);
-        Some(text[..end.unwrap_or(text.len())].trim_ascii())
-    });
-    // RFC 9110 §5.6.1: empty values are ignored.
-    values.filter(|value| !value.is_empty())
+fn longest(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    wait: impl Fn(&str) -> Option<Duration>,
+) -> Option<Duration> {
+    let lines = headers.get_all(name).iter().take(MOST_LINES);
+    let texts = lines.filter_map(|line| line.to_str().ok());
+    texts.flat_map(values).filter_map(wait).max()
 }
 
-/// Whether the text is a day of the week: `Tue`, or `Tuesday` in the form of RFC 850.
-fn is_weekday(text: &str) -> bool {
-    const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
-
-    let is_word = text.bytes().all(|byte| byte.is_ascii_alphabetic());
-    is_word && DAYS.iter().any(|day| text.starts_with(day))
-}
-
-/// A number, whose fraction does not count: half a unit is none.
-fn rounded_down(text: &str) -> Option<u64> {
-    let (number, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    parse_digits(fraction)?;
-    parse_digits(number)
-}
-
-/// A number of digits only; saturating.
-fn parse_digits(text: &str) -> Option<u64> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then(|| text.parse().unwrap_or(u64::MAX))
+/// Seconds, with or without a fraction, or a date.
+fn wait(text: &str, sent: Timestamp) -> Option<Duration> {
+    match times::seconds(text) {
+        Some(seconds) => Some(seconds),
+        None => Some(times::until(times::http(text)?, sent)),
+    }
 }

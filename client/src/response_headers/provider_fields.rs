@@ -9,13 +9,14 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderName};
+use tower_ratelimit::clock::Timestamp;
 
 use super::{
-    Refill, ReportedQuota, date, duration, joined, least_remaining::least, legacy, rounded_down,
-    values,
+    Refill, ReportedQuota,
+    field_values::{joined, least, rounded_down, values},
+    legacy, times,
 };
 use crate::units::{INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Unit};
-use tower_ratelimit::clock::Timestamp;
 
 /// The fields of one quota.
 struct FieldSet {
@@ -87,9 +88,9 @@ impl FieldSet {
     fn quota(&self, headers: &HeaderMap, now: Timestamp) -> Option<ReportedQuota> {
         let all_remaining = joined(headers, &self.remaining)?;
         let resets = joined(headers, &self.reset)?;
-        let sent = date::sent_at(headers, now);
+        let sent = times::sent_at(headers, now);
         let lengths = values(&resets).map(|reset| match self.reads {
-            ProviderReset::Length => duration::rounded(reset),
+            ProviderReset::Length => times::rounded(reset),
             ProviderReset::Instant => {
                 let length = legacy::until(reset, sent)?;
                 Some((length, Duration::from_secs(1)))

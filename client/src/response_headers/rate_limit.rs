@@ -4,14 +4,12 @@ use std::{borrow::Cow, num::NonZeroU32, time::Duration};
 
 use http::{HeaderMap, HeaderName};
 
-use crate::units::{REQUESTS, Unit};
-
 use super::{
-    Refill, ReportedQuota, ReportedQuotas, joined,
-    least_remaining::least,
-    parse_digits,
+    Refill, ReportedQuota, ReportedQuotas,
+    field_values::{joined, least, parse_digits},
     structured_list::{BareItem, FieldItems, ListMember, NoNumber, Parameter},
 };
+use crate::units::{REQUESTS, Unit};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");

@@ -26,7 +26,8 @@ fn joined(field: &str, vector: &Value) -> String {
     };
     let lines: Vec<_> = lines.iter().map(|line| (field, *line)).collect();
     let name = field.parse().unwrap();
-    response_headers::joined(&map(&lines), &name).map_or_else(String::new, |text| text.into_owned())
+    response_headers::field_values::joined(&map(&lines), &name)
+        .map_or_else(String::new, |text| text.into_owned())
 }
 
 /// Re-encodes, since padding and pad bits may differ.

@@ -2,7 +2,10 @@
 //! else.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -15,10 +18,16 @@ use tower_ratelimit::{
 };
 
 use crate::{
-    destination::Destination, destination_state::DestinationState, error::PacerError,
-    event::PacerEvent, learned_limits::Hold, open_units::OpenUnits, pacer_state::PacerState,
-    queue_entry::QueueEntry, sent_request::SentRequest, timer::has_timer, turn_units::TurnUnits,
-    unit_limits::SentUnits, units::Cost,
+    destination::Destination,
+    destination_state::DestinationState,
+    error::PacerError,
+    learned_limits::Hold,
+    open_units::{OpenUnits, TurnUnits},
+    pacer_state::{PacerEvent, PacerState},
+    turn::SentRequest,
+    unit_limits::SentUnits,
+    units::Cost,
+    waits::has_timer,
 };
 
 type LimiterFuture = <AnyLimiter as Limiter>::Future;
@@ -441,4 +450,24 @@ impl<'p> TurnRequest<'p> {
 /// The time between two instants; zero if `then` is past.
 pub(crate) fn between(now: Timestamp, then: Timestamp) -> Duration {
     Duration::from_micros(then.as_micros().saturating_sub(now.as_micros()))
+}
+
+/// An entry of the queue, removed when dropped.
+pub(crate) struct QueueEntry<'s>(&'s AtomicUsize);
+
+impl<'s> QueueEntry<'s> {
+    /// Enters a queue of this length, unless it has `most` entries.
+    pub(crate) fn enter(queued: &'s AtomicUsize, most: usize) -> Option<Self> {
+        let increment = |waiting| (waiting < most).then_some(waiting + 1);
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        let entered = queued.fetch_update(success, failure, increment);
+        // `then_some` would drop an entry that was never made, and decrement the count.
+        entered.is_ok().then(|| Self(queued))
+    }
+}
+
+impl Drop for QueueEntry<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
