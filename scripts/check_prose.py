@@ -14,6 +14,7 @@ LIMITS = {
     "client/src": (3, 1, 3.5),
     "server/src": (3, 0.5, 1),
     "cli/src": (3, 0.5, 1),
+    "crates": (3, 0.5, 1),
     "tests": (3, 0.5, 1),
     "client/tests": (5, 1, 5),
     "client/docs": (8, 0, 2),

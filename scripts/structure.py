@@ -4,7 +4,7 @@ import pathlib, re, sys
 
 MAX_FILE_LINES = 900
 MAX_FUNCTION_LINES = 80
-CRATES = ["src", "crates/cpu-counter/src", "client/src", "rulefile/src", "server/src", "cli/src"]
+CRATES = ["src", "crates/cpu-counter/src", "crates/replay/src", "client/src", "rulefile/src", "server/src", "cli/src"]
 
 COMMENT_OR_LITERAL = re.compile(
     r"""(//[/!][^\n]*)|//[^\n]*|/\*.*?\*/|\bb?r(\#*)".*?"\2|"(?:\\.|[^"\\])*"|'(?:\\[^\n]{1,9}?|[^'\\\n])'""", re.DOTALL

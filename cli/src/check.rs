@@ -11,6 +11,7 @@ use tower_ratelimit::{
     clock::{ManualClock, Timestamp},
     rules::{Problem, RuleChanges, Rules, RulesBuilder},
 };
+use tower_ratelimit_replay::timestamps;
 
 pub(crate) use self::arguments::Check;
 use self::request_from_arguments::request;
@@ -18,7 +19,6 @@ use crate::{
     exit::{FAULTS, OK},
     output::{ExplainedRequest, Findings},
     response_charge::{self, ResponseCharge},
-    timestamp_formats,
 };
 
 /// Returns the text to print, and the exit code.
@@ -35,7 +35,7 @@ pub(crate) fn check(check: &Check, colours: bool) -> Result<(String, u8), String
     let now = check
         .at
         .as_deref()
-        .map_or_else(|| Ok(timestamp_formats::now()), timestamp_formats::parse)?;
+        .map_or_else(|| Ok(timestamps::now()), timestamps::parse)?;
     let builder = builder(check);
     let mut findings = Findings::default();
     let rules = match builder.read_all(&check.files) {

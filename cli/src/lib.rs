@@ -6,7 +6,6 @@
 
 mod exit;
 mod plural;
-mod timestamp_formats;
 
 mod response_charge;
 
@@ -36,12 +35,6 @@ mod serve;
 mod top;
 
 mod arguments;
-
-/// Parsers for fuzz targets.
-#[doc(hidden)]
-pub mod fuzzing {
-    pub use crate::replay::{LogLine, read_line};
-}
 
 use std::{
     ffi::OsString,
@@ -119,9 +112,7 @@ fn run_command(
     match command {
         Command::Check(check) => check::check(&check, colours),
         Command::Schema => Ok((tower_ratelimit::rules::schema(), OK)),
-        Command::Replay(replay) => {
-            replay::replay(&replay, out, errors).map(|exit| (String::new(), exit))
-        }
+        Command::Replay(replay) => replay.run(out, errors).map(|exit| (String::new(), exit)),
         #[cfg(feature = "serve")]
         Command::Serve(serve) => serve::serve(*serve).map(|()| (String::new(), OK)),
         #[cfg(feature = "serve")]

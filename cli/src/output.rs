@@ -14,8 +14,9 @@ use tower_ratelimit::{
         RulesOutcome,
     },
 };
+use tower_ratelimit_replay::timestamps;
 
-use crate::{plural::counted, response_charge::ResponseCharge, timestamp_formats};
+use crate::{plural::counted, response_charge::ResponseCharge};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
@@ -207,7 +208,7 @@ impl ExplainedRequest {
             "\n{} from {} at {}\n",
             self.line,
             self.peer,
-            timestamp_formats::display(self.now)
+            timestamps::display(self.now)
         );
         let rules = self.explanation.rules();
         let width = rules
@@ -317,7 +318,7 @@ impl ExplainedRequest {
         json!({
             "request": self.line,
             "peer": self.peer.to_string(),
-            "at": timestamp_formats::display(self.now),
+            "at": timestamps::display(self.now),
             "rules": rules,
             "outcome": self.outcome(),
         })

@@ -4,7 +4,6 @@
 mod arguments;
 #[cfg(feature = "serve")]
 mod envoy_files;
-mod fuzz_target_properties;
 #[path = "../support/log.rs"]
 mod log;
 mod pages;

@@ -149,7 +149,7 @@ proptest! {
         let all = bytes.split(|byte| *byte == b'\n').filter(|line| !line.iter().all(u8::is_ascii_whitespace));
         let good = lines.iter().filter(|(_, is_good)| *is_good).count() as u64;
         // A changed line may still be valid.
-        let alone = all.clone().filter(|line| tower_ratelimit_cli::fuzzing::read_line(line).is_ok());
+        let alone = all.clone().filter(|line| tower_ratelimit_replay::read_line(line).is_ok());
         let (all, alone) = (all.count() as u64, alone.count() as u64);
         let log = file(&directory, "access.log", bytes);
         let (exit, out, errors) = run(&[&log, "--quota", "1/minute", "--suggest", "--json"]);

@@ -1,17 +1,15 @@
-//! The report of a replay: an HTML page without external resources.
+//! The report of a replay: an HTML page without external resources, which begins with the effect of the limit, and on whom.
 
 use std::fmt::Write;
 
 use tower_ratelimit::Quota;
 
-use super::{
-    calendar::{AxisDate, dates},
+use crate::{
     candidate_quota::{Candidate, Delayed, Limited},
-    series::MINUTE,
-    summary_sentence::sentence,
-    svg::{Chart, Scale, escaped},
-    tally::{LimitedKey, Tally, UPPER_BOUND, time_of},
+    chart::{AxisDate, Chart, Scale, dates, escaped},
+    tally::{LimitedKey, MINUTE, Tally, UPPER_BOUND, time_of},
     text_report::{compact, counted_by, many, mode, number, percent, text},
+    tried_rules::{Policy, TriedRules},
 };
 
 /// Grey, blue and red as in the guide's plots: visible on light and dark backgrounds.
@@ -38,7 +36,7 @@ td,th{padding:.2rem .25rem}table{font-size:.8rem}\
 li{grid-template-columns:minmax(0,1fr) 4rem}li span{grid-column:1/-1}}";
 
 /// The page, with the data of `--json` embedded.
-pub(super) fn html(tally: &Tally) -> String {
+pub fn html(tally: &Tally<'_>) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -67,7 +65,7 @@ pub(super) fn html(tally: &Tally) -> String {
 }
 
 /// The lines that were filtered or skipped.
-fn left_out(tally: &Tally, page: &mut String) {
+fn left_out(tally: &Tally<'_>, page: &mut String) {
     let options: Vec<_> = tally
         .left_out()
         .map(|(option, lines)| {
@@ -80,7 +78,7 @@ fn left_out(tally: &Tally, page: &mut String) {
     }
 }
 
-fn table(tally: &Tally, page: &mut String) {
+fn table(tally: &Tally<'_>, page: &mut String) {
     page.push_str(
         "<div class=\"wide\"><table><tr><th>limit<th>limited requests<th>of all<th>limited keys<th>delayed requests</tr>\n",
     );
@@ -120,7 +118,7 @@ fn table(tally: &Tally, page: &mut String) {
 }
 
 /// The limit of the charts over time.
-fn limit_of(tally: &Tally) -> Option<String> {
+fn limit_of(tally: &Tally<'_>) -> Option<String> {
     match tally.quotas.first() {
         Some(first) => Some(first.quota.to_string()),
         None => tally.rules.as_ref().map(|_| "the rules".to_owned()),
@@ -128,7 +126,7 @@ fn limit_of(tally: &Tally) -> Option<String> {
 }
 
 /// Limited requests in a chart of their own: beside all others a few would be invisible.
-fn limited_over_time(tally: &Tally, page: &mut String) {
+fn limited_over_time(tally: &Tally<'_>, page: &mut String) {
     let steps = tally.series.steps.iter();
     let most = steps.clone().map(|step| step.1).max().unwrap_or(0);
     let Some(limit) = limit_of(tally).filter(|_| most > 0) else {
@@ -146,7 +144,7 @@ fn limited_over_time(tally: &Tally, page: &mut String) {
 }
 
 /// All requests, and the admitted ones in front.
-fn over_time(tally: &Tally, page: &mut String) {
+fn over_time(tally: &Tally<'_>, page: &mut String) {
     let steps = tally.series.steps.iter();
     let most = steps.clone().map(|step| step.0).max().unwrap_or(0);
     let Some((first, last)) = tally.span else {
@@ -166,13 +164,13 @@ fn over_time(tally: &Tally, page: &mut String) {
     picture.end(&format!("{by} {} {span}", step_of(tally)));
 }
 
-fn step_of(tally: &Tally) -> String {
+fn step_of(tally: &Tally<'_>) -> String {
     let minutes = many(tally.series.minutes, "minute");
     format!("A bar is {minutes}; each line is ten times the one below. Times are UTC.")
 }
 
 /// The dates below charts over time, with their positions.
-fn dates_of(tally: &Tally) -> Vec<(f64, AxisDate)> {
+fn dates_of(tally: &Tally<'_>) -> Vec<(f64, AxisDate)> {
     let (from, to) = tally.series.span();
     let place = |date: &AxisDate| (date.at - from) as f64 / (to - from).max(MINUTE) as f64;
     let dates = dates(from, to).into_iter();
@@ -193,7 +191,7 @@ fn mark_dates(dates: &[(f64, AxisDate)], picture: &mut Chart<'_>) {
 }
 
 /// The keys that are limited most, by the first quota and by each rule.
-fn limited_keys(tally: &Tally, page: &mut String) {
+fn limited_keys(tally: &Tally<'_>, page: &mut String) {
     if let Some(first) = tally.quotas.first() {
         let by = first.quota.to_string();
         bars_of_keys(&by, tally.keys_limited_by(0), &tally.top(), page);
@@ -241,7 +239,7 @@ fn bars_of_keys(by: &str, all: u64, top: &[LimitedKey], page: &mut String) {
 }
 
 /// The distribution of keys by their requests in a minute, in steps that double.
-fn histogram(tally: &Tally, page: &mut String) {
+fn histogram(tally: &Tally<'_>, page: &mut String) {
     let peaks = tally.peaks.sorted(2);
     let Some(largest) = peaks.last() else {
         return;
@@ -292,7 +290,7 @@ fn mark_limit(picture: &mut Chart<'_>, quota: &Quota, steps: usize) -> String {
 }
 
 /// The share of limited requests for limits around the first quota.
-fn curve(tally: &Tally, page: &mut String) {
+fn curve(tally: &Tally<'_>, page: &mut String) {
     let all = tally.what_if.len();
     let Some(first) = tally.quotas.first().filter(|_| all > 1) else {
         return;
@@ -323,4 +321,108 @@ fn curve(tally: &Tally, page: &mut String) {
         "Each limit with its burst or queue in proportion; dashed is {}.",
         first.quota
     ));
+}
+
+/// The most rules that the sentence names.
+const RULES: usize = 3;
+
+pub(crate) fn sentence(tally: &Tally<'_>) -> String {
+    let all = many(tally.seen.attempts, "request");
+    if tally.seen.attempts == 0 {
+        let lines = many(tally.seen.lines, "line");
+        return format!("No request was left to try a limit on, of {lines}.");
+    }
+    match (tally.quotas.first(), &tally.rules) {
+        (Some(first), _) => by_quota(tally, first),
+        (None, Some(rules)) => by_rules(tally, rules),
+        (None, None) => match tally.suggestion() {
+            Some(suggestion) => format!(
+                "{} sent {all}; {} would have been enough for nearly all of them.",
+                keys(tally),
+                suggestion.quota
+            ),
+            None => format!("{all} were sent, none of them with a key."),
+        },
+    }
+}
+
+fn by_quota(tally: &Tally<'_>, first: &Candidate) -> String {
+    let (quota, limited) = (&first.quota, first.limited.requests);
+    if limited == 0 {
+        let all = many(tally.seen.attempts, "request");
+        return format!(
+            "{quota} would have limited nobody: all {all} of {} pass.",
+            keys(tally)
+        );
+    }
+    let top = tally.top();
+    let whom = match (tally.keys_limited_by(0), top.first()) {
+        (1, Some(only)) => format!("all of one of {}: {}", keys(tally), only.name),
+        (limited, Some(most)) => format!(
+            "of {} of {}, most of all {} with {}",
+            number(limited),
+            keys(tally),
+            most.name,
+            number(most.requests)
+        ),
+        (limited, None) => format!("of {} of {}", number(limited), keys(tally)),
+    };
+    format!(
+        "{quota} would have limited {}, {whom}.",
+        share(tally, limited)
+    )
+}
+
+fn by_rules(tally: &Tally<'_>, rules: &TriedRules) -> String {
+    let limited = rules.outcomes().limited.requests;
+    if limited == 0 {
+        let all = many(tally.seen.attempts, "request");
+        return format!("These rules would have limited none of {all}.");
+    }
+    let mut policies = tally.policies();
+    policies.retain(|(policy, _)| {
+        let rejects = !policy.is_shadow && !policy.overflows;
+        rejects && policy.limited.requests > 0
+    });
+    policies.sort_by_key(|(policy, _)| std::cmp::Reverse(policy.limited.requests));
+    let named = policies
+        .iter()
+        .take(RULES)
+        .map(of_policy)
+        .collect::<Vec<_>>()
+        .join("; ");
+    let rest = match policies.len().saturating_sub(RULES) {
+        0 => String::new(),
+        rest => format!("; and {rest} more limited some"),
+    };
+    format!(
+        "These rules would have limited {}: {named}{rest}.",
+        share(tally, limited)
+    )
+}
+
+fn of_policy((policy, top): &(Policy, Vec<LimitedKey>)) -> String {
+    let requests = number(policy.limited.requests);
+    let keys = many(policy.keys, "key");
+    let most = match (policy.keys, top.first()) {
+        (1, Some(only)) => format!(", {}", only.name),
+        (_, Some(most)) => format!(", most of all {}", most.name),
+        (_, None) => String::new(),
+    };
+    format!("{} limited {requests} of {keys}{most}", policy.name)
+}
+
+/// `34 of 100,000 requests (0.03 %)`.
+fn share(tally: &Tally<'_>, limited: u64) -> String {
+    format!(
+        "{} of {} ({})",
+        number(limited),
+        many(tally.seen.attempts, "request"),
+        percent(tally.share(limited))
+    )
+}
+
+/// `201 keys by ip`.
+fn keys(tally: &Tally<'_>) -> String {
+    format!("{} by {}", many(tally.peaks.number(), "key"), tally.key())
 }

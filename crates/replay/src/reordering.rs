@@ -2,18 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use clap::ValueEnum;
-
-use super::entry::Attempt;
-
-/// The placement of attempts with whole seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Spread {
-    /// Spread evenly over their second, in the order of their lines.
-    Even,
-    /// All of a second at its first instant.
-    None,
-}
+use crate::entry::Attempt;
 
 const SECOND: u64 = 1_000_000;
 
@@ -22,10 +11,10 @@ const MOST_BYTES: usize = 256 << 20;
 
 /// Clocks of servers may jump forward and back: fewer consecutive lines ahead of the window stay
 /// buffered until the log reaches their time.
-pub(super) const AHEAD: usize = 32;
+pub(crate) const AHEAD: usize = 32;
 
 /// Attempts buffered by their second until no earlier one can follow.
-pub(super) struct Reordering {
+pub(crate) struct Reordering {
     seconds: BTreeMap<u64, Vec<Attempt>>,
     /// The bytes of the buffered attempts.
     waiting: usize,
@@ -37,12 +26,14 @@ pub(super) struct Reordering {
     ahead: Vec<u64>,
     /// The first second that was not released.
     done: u64,
-    spread: Spread,
+    /// Whether attempts with whole seconds are spread evenly over their second, in the order of their lines. Else all are
+    /// at its first instant.
+    spreads: bool,
     late: u64,
 }
 
 impl Reordering {
-    pub(super) fn new(window: Duration, spread: Spread) -> Self {
+    pub(crate) fn new(window: Duration, spreads: bool) -> Self {
         Self {
             seconds: BTreeMap::new(),
             waiting: 0,
@@ -50,17 +41,17 @@ impl Reordering {
             newest: 0,
             ahead: Vec::new(),
             done: 0,
-            spread,
+            spreads,
             late: 0,
         }
     }
 
     /// The number of attempts that were too late, and were decided at the current time.
-    pub(super) fn late(&self) -> u64 {
+    pub(crate) fn late(&self) -> u64 {
         self.late
     }
 
-    pub(super) fn push(&mut self, mut attempt: Attempt, decide: &mut impl FnMut(Attempt)) {
+    pub(crate) fn push(&mut self, mut attempt: Attempt, decide: &mut impl FnMut(Attempt)) {
         let second = attempt.at / SECOND;
         if second < self.done {
             self.late += 1;
@@ -94,7 +85,7 @@ impl Reordering {
         }
     }
 
-    pub(super) fn finish(&mut self, decide: &mut impl FnMut(Attempt)) {
+    pub(crate) fn finish(&mut self, decide: &mut impl FnMut(Attempt)) {
         while !self.seconds.is_empty() {
             self.release(decide);
         }
@@ -116,7 +107,7 @@ impl Reordering {
     }
 
     fn place(&self, second: u64, attempts: &mut Vec<Attempt>) {
-        if self.spread == Spread::Even {
+        if self.spreads {
             if attempts
                 .iter()
                 .any(|attempt| attempt.source != attempts[0].source)
@@ -134,7 +125,7 @@ impl Reordering {
 }
 
 /// The window in whole seconds.
-pub(super) const fn seconds_of(window: Duration) -> u64 {
+pub(crate) const fn seconds_of(window: Duration) -> u64 {
     window.as_secs() + (window.subsec_nanos() > 0) as u64
 }
 
@@ -157,10 +148,9 @@ fn mix(attempts: &mut Vec<Attempt>) {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use proptest::prelude::*;
     use tower_ratelimit::Key;
-
-    use super::*;
 
     fn attempt(at: u64, is_whole: bool) -> Attempt {
         Attempt {
@@ -174,8 +164,8 @@ mod tests {
         }
     }
 
-    fn ordered(times: impl IntoIterator<Item = (u64, bool)>, spread: Spread) -> (Vec<u64>, u64) {
-        let mut order = Reordering::new(Duration::from_secs(10), spread);
+    fn ordered(times: impl IntoIterator<Item = (u64, bool)>, spreads: bool) -> (Vec<u64>, u64) {
+        let mut order = Reordering::new(Duration::from_secs(10), spreads);
         let mut released = Vec::new();
         for (at, is_whole) in times {
             order.push(attempt(at, is_whole), &mut |attempt| {
@@ -189,23 +179,23 @@ mod tests {
     #[test]
     fn attempts_of_a_second_are_spread_over_it() {
         let times = [(7 * SECOND, true), (8 * SECOND, true), (7 * SECOND, true)];
-        let spread = ordered(times, Spread::Even);
+        let spread = ordered(times, true);
         assert_eq!(spread, (vec![7_000_000, 7_500_000, 8_000_000], 0));
-        let together = ordered(times, Spread::None);
+        let together = ordered(times, false);
         assert_eq!(together, (vec![7_000_000, 7_000_000, 8_000_000], 0));
     }
 
     #[test]
     fn a_late_one_is_decided_at_the_time_that_it_is() {
         let times = [5, 15, 16, 4].map(|second| (second * SECOND, false));
-        let (released, late) = ordered(times, Spread::Even);
+        let (released, late) = ordered(times, true);
         let expected = [5, 6, 15, 16].map(|second| second * SECOND);
         assert_eq!((released, late), (expected.to_vec(), 1));
     }
 
     /// The seconds of released attempts, and the number that came too late.
     fn decided_while(seconds: &[u64]) -> (Vec<u64>, u64) {
-        let mut order = Reordering::new(Duration::from_secs(10), Spread::None);
+        let mut order = Reordering::new(Duration::from_secs(10), false);
         let mut released = Vec::new();
         for second in seconds {
             order.push(attempt(second * SECOND, true), &mut |attempt| {
@@ -240,7 +230,7 @@ mod tests {
 
     #[test]
     fn large_attempts_wait_in_less_number() {
-        let mut order = Reordering::new(Duration::from_secs(10), Spread::Even);
+        let mut order = Reordering::new(Duration::from_secs(10), true);
         let mut decided = 0;
         for number in 0..1_000_u64 {
             let large = Attempt {
@@ -255,7 +245,7 @@ mod tests {
 
     #[test]
     fn attempts_of_several_files_take_turns_in_a_second() {
-        let mut order = Reordering::new(Duration::from_secs(10), Spread::Even);
+        let mut order = Reordering::new(Duration::from_secs(10), true);
         let mut released = Vec::new();
         let mut decide = |attempt: Attempt| released.push((attempt.source, attempt.at % SECOND));
         for source in [0, 0, 0, 0, 1, 1] {
@@ -298,7 +288,7 @@ mod tests {
             }
             let mut sorted: Vec<u64> = times.iter().map(|(at, _)| *at).collect();
             sorted.sort_unstable();
-            let (released, late) = ordered(times.into_iter().map(|(at, _)| (at, false)), Spread::Even);
+            let (released, late) = ordered(times.into_iter().map(|(at, _)| (at, false)), true);
             prop_assert_eq!(late, 0);
             prop_assert_eq!(released, sorted);
         }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::super::{
+use crate::{
     date::Dates,
     entry::{Entry, LoggedPart, address},
 };
@@ -10,7 +10,7 @@ use super::super::{
 /// `203.0.113.7 - alice [21/Nov/2026:03:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "curl" "-"`. The
 /// referer and the user agent are optional, and nginx may add `X-Forwarded-For`. The client may stand behind other words,
 /// such as syslog's prefix or the virtual host.
-pub(super) fn entry<'a>(line: &'a str, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
+pub(crate) fn entry<'a>(line: &'a str, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
     line.find(' ').ok_or("it has no fields")?;
     // A client can send any user, with brackets too: the time is directly before the request.
     let (head, _) = line.split_once("] \"").ok_or("it has no time")?;
@@ -122,7 +122,7 @@ fn unescaped(text: &str) -> Cow<'_, str> {
 }
 
 /// The byte of two hexadecimal digits.
-pub(super) fn hex(high: u8, low: u8) -> Option<u8> {
+pub(crate) fn hex(high: u8, low: u8) -> Option<u8> {
     let digit = |digit: u8| char::from(digit).to_digit(16);
     Some((digit(high)? * 16 + digit(low)?) as u8)
 }

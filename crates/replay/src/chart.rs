@@ -1,8 +1,10 @@
-//! Charts of a report as SVG.
+//! Charts of a report as SVG, with at most a few dates below, at round times.
 
 use std::fmt::Write;
 
-use super::text_report::compact;
+use tower_ratelimit::clock::Timestamp;
+
+use crate::{tally::MINUTE, text_report::compact, timestamps};
 
 /// Narrow enough for letters to be readable on a phone.
 const WIDTH: f64 = 640.0;
@@ -17,7 +19,7 @@ const LINE: f64 = 24.0;
 
 /// The scale of values.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Scale {
+pub(crate) enum Scale {
     /// Counts up to the largest one, on a logarithmic scale.
     Counts(f64),
     /// Shares from 0 to the largest one.
@@ -26,7 +28,7 @@ pub(super) enum Scale {
 
 impl Scale {
     /// The height of a value, from 0 to 1.
-    pub(super) fn height(self, value: f64) -> f64 {
+    pub(crate) fn height(self, value: f64) -> f64 {
         match self {
             Self::Counts(most) => (1.0 + value).ln() / (1.0 + most.max(1.0)).ln(),
             Self::Shares(most) => value / most.max(1e-9),
@@ -60,14 +62,14 @@ impl Scale {
 }
 
 /// A chart in progress. Horizontal positions are shares of its width.
-pub(super) struct Chart<'p> {
+pub(crate) struct Chart<'p> {
     page: &'p mut String,
     scale: Scale,
 }
 
 impl<'p> Chart<'p> {
     /// Starts a chart with this many lines of text below it.
-    pub(super) fn new(page: &'p mut String, title: &str, scale: Scale, lines: usize) -> Self {
+    pub(crate) fn new(page: &'p mut String, title: &str, scale: Scale, lines: usize) -> Self {
         let _ = write!(
             page,
             "<h2>{title}</h2>\n<figure><svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"{title}\">\n",
@@ -101,7 +103,7 @@ impl<'p> Chart<'p> {
         points.collect::<Vec<_>>().join(" ")
     }
 
-    pub(super) fn line(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {
+    pub(crate) fn line(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {
         let points = self.points(points);
         let _ = writeln!(
             self.page,
@@ -110,7 +112,7 @@ impl<'p> Chart<'p> {
     }
 
     /// A bar for each value, from one edge to the other.
-    pub(super) fn bars(&mut self, values: impl ExactSizeIterator<Item = u64>, class: &str) {
+    pub(crate) fn bars(&mut self, values: impl ExactSizeIterator<Item = u64>, class: &str) {
         let all = values.len().max(1) as f64;
         let width = Self::x(1.0 / all) - Self::x(0.0);
         let gap = if width > 8.0 { 1.0 } else { 0.0 };
@@ -129,7 +131,7 @@ impl<'p> Chart<'p> {
 
     /// Writes a label of one or two lines below the chart, aligned to stay inside. A minor one is
     /// hidden on narrow screens.
-    pub(super) fn mark(&mut self, x: f64, lines: &[&str], is_minor: bool) {
+    pub(crate) fn mark(&mut self, x: f64, lines: &[&str], is_minor: bool) {
         let anchor = match x {
             0.97.. => "end",
             _ => "middle",
@@ -146,7 +148,7 @@ impl<'p> Chart<'p> {
     }
 
     /// A tick from the axis to a label.
-    pub(super) fn tick(&mut self, x: f64) {
+    pub(crate) fn tick(&mut self, x: f64) {
         let x = Self::x(x);
         let _ = writeln!(
             self.page,
@@ -155,7 +157,7 @@ impl<'p> Chart<'p> {
         );
     }
 
-    pub(super) fn dashed(&mut self, x: f64) {
+    pub(crate) fn dashed(&mut self, x: f64) {
         let x = Self::x(x);
         let _ = writeln!(
             self.page,
@@ -164,7 +166,7 @@ impl<'p> Chart<'p> {
     }
 
     /// Ends the chart with a caption.
-    pub(super) fn end(self, caption: &str) {
+    pub(crate) fn end(self, caption: &str) {
         let _ = writeln!(
             self.page,
             "</svg><figcaption>{}</figcaption></figure>",
@@ -174,7 +176,107 @@ impl<'p> Chart<'p> {
 }
 
 /// Escaped for HTML.
-pub(super) fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
     text.replace('>', "&gt;").replace('"', "&quot;")
+}
+
+const DAY: u64 = 1_440;
+
+/// The possible distances of two dates, in minutes.
+const GAPS: [u64; 17] = [
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    180,
+    360,
+    720,
+    DAY,
+    2 * DAY,
+    7 * DAY,
+    14 * DAY,
+    28 * DAY,
+    91 * DAY,
+];
+
+/// The most that are readable on a phone.
+const MOST: u64 = 5;
+
+/// A date on an axis.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct AxisDate {
+    /// Microseconds since 1970.
+    pub(crate) at: u64,
+    /// The time of day, and the day if it differs from the one before.
+    pub(crate) lines: Vec<String>,
+}
+
+/// The dates of an axis between two times in microseconds since 1970.
+pub(crate) fn dates(from: u64, to: u64) -> Vec<AxisDate> {
+    let minutes = to.saturating_sub(from).div_ceil(MINUTE);
+    let fits = |gap: &&u64| minutes / **gap <= MOST;
+    let gap = GAPS
+        .iter()
+        .find(fits)
+        .copied()
+        .unwrap_or(minutes.div_ceil(MOST))
+        .max(1)
+        * MINUTE;
+    let first = from.div_ceil(gap) * gap;
+    let mut day = String::new();
+    let times = (0..=MOST).map(|place| first + place * gap);
+    let dates = times.take_while(|at| *at < to).map(|at| {
+        let time = Timestamp::from_micros(at);
+        let date = timestamps::format(time, "%-d %b");
+        let clock = timestamps::format(time, "%H:%M");
+        let is_new = date != day;
+        let lines = match (gap < DAY * MINUTE, is_new) {
+            (true, true) => vec![clock, date.clone()],
+            (true, false) => vec![clock],
+            (false, _) => vec![date.clone()],
+        };
+        day = date;
+        AxisDate { at, lines }
+    });
+    dates.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-11-20T00:00:00Z.
+    const MIDNIGHT: u64 = 1_795_132_800_000_000;
+
+    #[test]
+    fn dates_are_round_and_few() {
+        for (from, minutes, expected) in [
+            (0, 1, vec!["00:00 20 Nov"]),
+            (0, DAY, vec!["00:00 20 Nov", "06:00", "12:00", "18:00"]),
+            (
+                MINUTE + 1,
+                61,
+                vec!["00:15 20 Nov", "00:30", "00:45", "01:00"],
+            ),
+            (
+                0,
+                5 * DAY,
+                vec!["20 Nov", "21 Nov", "22 Nov", "23 Nov", "24 Nov"],
+            ),
+        ] {
+            let from = MIDNIGHT + from;
+            let dates = dates(from, from + minutes * MINUTE);
+            let texts: Vec<_> = dates.iter().map(|date| date.lines.join(" ")).collect();
+            assert_eq!(texts, expected, "{minutes} minutes");
+        }
+        for minutes in [1, 7, 100, 3_000, 100_000, 5_000_000] {
+            let many = dates(MIDNIGHT, MIDNIGHT + minutes * MINUTE).len();
+            assert!((1..=6).contains(&many), "{minutes} minutes: {many}");
+        }
+    }
 }

@@ -18,38 +18,36 @@ use tower_ratelimit::{
     rules::{Rules, RulesLayer},
 };
 
-use super::{
+use crate::{
     candidate_quota::{Delayed, Limited},
     entry::Attempt,
-    key_sample::Sample,
-    required_request_parts::{KeyOfLog, KeySource, Needs},
+    key_counts::{KeyCount, KeyCounts, Sample},
+    needs::{KeyOfLog, KeySource, Needs},
     settings::Settings,
     simulated_queue::{Completed, RequestQueue},
-    top::{KeyCount, KeyCounts},
 };
 
 /// The rules, and their effects.
-pub(super) struct TriedRules {
+pub(crate) struct TriedRules {
     service: BoxCloneSyncService<Request<()>, Response<()>, Infallible>,
     waiting: RequestQueue<Response<()>>,
     store: LocalStore,
     decisions: Arc<Mutex<DecisionCounts>>,
     outcomes: Outcomes,
     not_tried: Vec<(String, &'static str)>,
-    pub(super) needs: Needs,
     /// Attempts that are no valid requests: rules never see them.
-    pub(super) unseen: u64,
+    pub(crate) unseen: u64,
 }
 
 /// The outcomes of requests.
 #[derive(Debug, Default)]
-pub(super) struct Outcomes {
-    pub(super) limited: Limited,
-    pub(super) delayed: Delayed,
+pub(crate) struct Outcomes {
+    pub(crate) limited: Limited,
+    pub(crate) delayed: Delayed,
     /// Requests that a `deny` rejects with 403.
-    pub(super) forbidden: u64,
+    pub(crate) forbidden: u64,
     /// Requests without the key of a rule, rejected with 400 or 500.
-    pub(super) without_key: u64,
+    pub(crate) without_key: u64,
 }
 
 /// Counts of the decisions that the layer reports.
@@ -82,19 +80,19 @@ struct PolicyCounts {
 
 /// Decisions of a rule's quota, and the keys that it limited.
 #[derive(Debug)]
-pub(super) struct Policy {
+pub(crate) struct Policy {
     /// `rule`, or `rule.quota` among several.
-    pub(super) name: String,
-    pub(super) decided: u64,
+    pub(crate) name: String,
+    pub(crate) decided: u64,
     /// Whether it is in shadow mode.
-    pub(super) is_shadow: bool,
+    pub(crate) is_shadow: bool,
     /// Whether requests that it limits pass with a mark.
-    pub(super) overflows: bool,
-    pub(super) limited: Limited,
-    pub(super) keys: u64,
-    pub(super) keys_are_estimated: bool,
+    pub(crate) overflows: bool,
+    pub(crate) limited: Limited,
+    pub(crate) keys: u64,
+    pub(crate) keys_are_estimated: bool,
     /// The keys that were limited most.
-    pub(super) top: Vec<KeyCount<KeySource>>,
+    pub(crate) top: Vec<KeyCount<KeySource>>,
 }
 
 /// The status in the line, which the handler responds with.
@@ -102,7 +100,7 @@ pub(super) struct Policy {
 struct Logged(StatusCode);
 
 impl TriedRules {
-    pub(super) fn new(settings: &Settings, clock: &ManualClock) -> Result<Self, String> {
+    pub(crate) fn new(settings: &Settings, clock: &ManualClock) -> Result<Self, String> {
         let store = LocalStore::builder()
             .max_keys(settings.max_keys)
             .clock(clock.clone())
@@ -138,14 +136,13 @@ impl TriedRules {
             decisions,
             outcomes: Outcomes::default(),
             not_tried,
-            needs: settings.needs.clone(),
             unseen: 0,
         })
     }
 
     /// Whether the rules limit the attempt immediately. Counts requests that completed in the
     /// meantime first.
-    pub(super) fn limits(&mut self, attempt: &mut Attempt) -> bool {
+    pub(crate) fn limits(&mut self, attempt: &mut Attempt) -> bool {
         let Self {
             waiting,
             outcomes,
@@ -178,7 +175,7 @@ impl TriedRules {
     }
 
     /// Waits for the last requests.
-    pub(super) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         let outcomes = &mut self.outcomes;
         self.waiting.advance(None, |waited| {
             outcomes.note(&waited);
@@ -186,16 +183,16 @@ impl TriedRules {
     }
 
     /// The limits that a log cannot decide: each rule's name, and the field of the limit.
-    pub(super) fn not_tried(&self) -> &[(String, &'static str)] {
+    pub(crate) fn not_tried(&self) -> &[(String, &'static str)] {
         &self.not_tried
     }
 
-    pub(super) const fn outcomes(&self) -> &Outcomes {
+    pub(crate) const fn outcomes(&self) -> &Outcomes {
         &self.outcomes
     }
 
     /// Each quota of each rule that decided something, with this many of the keys that it limits.
-    pub(super) fn policies(&self, many: usize) -> Vec<Policy> {
+    pub(crate) fn policies(&self, many: usize) -> Vec<Policy> {
         let decisions = unpoisoned(&self.decisions);
         let policies = decisions.policies.iter().map(|(name, counts)| Policy {
             name: name.clone(),
@@ -211,7 +208,7 @@ impl TriedRules {
     }
 
     /// Keys that the full table evicted.
-    pub(super) fn evictions(&self) -> u64 {
+    pub(crate) fn evictions(&self) -> u64 {
         self.store.evictions()
     }
 }

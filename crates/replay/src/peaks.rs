@@ -1,15 +1,16 @@
-//! Peaks of each key: the most requests in a second, in ten, in a minute and in an hour.
+//! Peaks of each key: the most requests in a second, in ten, in a minute and in an hour; and a quota that nearly all keys
+//! would have stayed under.
 
-use tower_ratelimit::Key;
+use tower_ratelimit::{Key, Quota};
 
-use super::key_sample::Sample;
+use crate::key_counts::Sample;
 
 /// The windows, in seconds, and their names.
-pub(super) const WINDOWS: [(u64, &str); 4] =
+pub(crate) const WINDOWS: [(u64, &str); 4] =
     [(1, "1 s"), (10, "10 s"), (60, "1 min"), (3_600, "1 h")];
 
 /// The peaks of keys.
-pub(super) struct Peaks {
+pub(crate) struct Peaks {
     keys: Sample<KeyCounts>,
 }
 
@@ -47,14 +48,14 @@ impl Window {
 }
 
 impl Peaks {
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self {
             keys: Sample::new(most),
         }
     }
 
     /// Counts an attempt, the candidates that limited it, and whether its response counts.
-    pub(super) fn count(&mut self, key: &Key, at: u64, limited: u32, counts: bool) {
+    pub(crate) fn count(&mut self, key: &Key, at: u64, limited: u32, counts: bool) {
         self.keys.note(key, |key| {
             key.limited |= limited;
             for (window, (seconds, _)) in key.windows.iter_mut().zip(WINDOWS) {
@@ -64,23 +65,23 @@ impl Peaks {
     }
 
     /// The number of keys; an estimate for a sample.
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.keys.number()
     }
 
-    pub(super) fn is_sample(&self) -> bool {
+    pub(crate) fn is_sample(&self) -> bool {
         self.keys.is_part()
     }
 
     /// The number of keys that the candidate limited; an estimate for a sample.
-    pub(super) fn limited_by(&self, candidate: usize) -> u64 {
+    pub(crate) fn limited_by(&self, candidate: usize) -> u64 {
         let limits = |key: &KeyCounts| key.limited >> candidate & 1 == 1;
         self.keys.number_of(limits)
     }
 
     /// The peaks of all keys in a window, sorted. Excludes keys without a response that counts, and
     /// the shared key of attempts without one.
-    pub(super) fn sorted(&self, window: usize) -> Vec<u32> {
+    pub(crate) fn sorted(&self, window: usize) -> Vec<u32> {
         let mut peaks: Vec<u32> = self
             .keys
             .but(&Key::anonymous())
@@ -90,6 +91,51 @@ impl Peaks {
         peaks.sort_unstable();
         peaks
     }
+}
+
+/// The percentiles of the report, in tenths of a percent.
+pub(crate) const PERCENTILES: [(usize, &str); 5] = [
+    (500, "p50"),
+    (900, "p90"),
+    (990, "p99"),
+    (999, "p99.9"),
+    (1_000, "max"),
+];
+
+/// The peaks of keys, and the suggested quota.
+pub(crate) struct Suggestion {
+    /// For each window, the peaks at the percentiles.
+    pub(crate) peaks: [[u32; PERCENTILES.len()]; WINDOWS.len()],
+    pub(crate) quota: Quota,
+}
+
+impl Suggestion {
+    /// A fifth more than 999 of 1,000 keys request in a minute; the burst is what they request in
+    /// ten seconds.
+    pub(crate) fn of(peaks: &Peaks) -> Option<Self> {
+        let sorted: [Vec<u32>; WINDOWS.len()] = std::array::from_fn(|window| peaks.sorted(window));
+        if sorted.iter().any(Vec::is_empty) {
+            return None;
+        }
+        let peaks = sorted.map(|sorted| PERCENTILES.map(|(share, _)| at(&sorted, share)));
+        let [_, ten, minute, _]: [[u32; 5]; 4] = peaks;
+        let quota = Quota::per_minute(with_room(minute[3])).burst(with_room(ten[3]));
+        Some(Self { peaks, quota })
+    }
+}
+
+/// The least of the sorted values that is at least as large as this share of them, in tenths of a
+/// percent.
+fn at(sorted: &[u32], share: usize) -> u32 {
+    let place = (sorted.len() * share).div_ceil(1_000).max(1) - 1;
+    sorted[place]
+}
+
+/// A fifth more, rounded to two significant digits.
+fn with_room(peak: u32) -> u64 {
+    let more = (u64::from(peak) * 6).div_ceil(5).max(1);
+    let unit = 10_u64.pow(more.ilog10().saturating_sub(1));
+    more.div_ceil(unit) * unit
 }
 
 #[cfg(test)]
@@ -162,5 +208,23 @@ mod tests {
         };
         assert!((share(all.sorted(2)) - 0.1).abs() < 1e-9);
         assert!((share(sample.sorted(2)) - 0.1).abs() < 0.03);
+    }
+
+    #[test]
+    fn percentiles_are_values_that_there_are() {
+        let sorted: Vec<u32> = (1..=1_000).collect();
+        assert_eq!(
+            PERCENTILES.map(|(share, _)| at(&sorted, share)),
+            [500, 900, 990, 999, 1_000]
+        );
+        assert_eq!(PERCENTILES.map(|(share, _)| at(&[7], share)), [7; 5]);
+    }
+
+    #[test]
+    fn room_is_two_digits() {
+        assert_eq!(
+            [0, 1, 5, 9, 99, 100, 8_400].map(with_room),
+            [1, 2, 6, 11, 120, 120, 11_000]
+        );
     }
 }

@@ -1,36 +1,36 @@
 //! Times of log lines.
 
-use crate::timestamp_formats;
+use crate::timestamps;
 
 const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
 
 /// Parser of times. Caches the last second, since most lines share it.
 #[derive(Debug)]
-pub(super) struct Dates {
+pub(crate) struct Dates {
     last: Option<(String, u64)>,
     /// Tomorrow, in microseconds: clocks of servers may be fast by at most a day.
     tomorrow: u64,
 }
 
 /// Microseconds since 1970, and whether they are of a whole second.
-pub(super) type Instant = (u64, bool);
+pub(crate) type Instant = (u64, bool);
 
 impl Dates {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             last: None,
-            tomorrow: timestamp_formats::now().as_micros() + DAY,
+            tomorrow: timestamps::now().as_micros() + DAY,
         }
     }
 
-    pub(super) const fn is_to_come(&self, at: u64) -> bool {
+    pub(crate) const fn is_to_come(&self, at: u64) -> bool {
         at > self.tomorrow
     }
 
     /// Reads `21/Nov/2026:03:00:01 +0000`, a time of RFC 3339, or a number of seconds,
     /// milliseconds, microseconds or nanoseconds since 1970, distinguished by its size.
-    pub(super) fn read(&mut self, text: &str) -> Option<Instant> {
+    pub(crate) fn read(&mut self, text: &str) -> Option<Instant> {
         if let Ok(number) = text.parse() {
             return from_integer(number);
         }
@@ -41,14 +41,14 @@ impl Dates {
     }
 
     /// Reads a time that is no number.
-    pub(super) fn date(&mut self, text: &str) -> Option<Instant> {
+    pub(crate) fn date(&mut self, text: &str) -> Option<Instant> {
         let (text, fraction) = split_fraction(text);
         let known = self.last.as_ref().filter(|(last, _)| *last == text);
         let second = match known {
             Some((_, second)) => *second,
             None => {
-                let second = timestamp_formats::common_log(&text)
-                    .or_else(|| timestamp_formats::rfc3339(&text))?;
+                let second =
+                    timestamps::common_log(&text).or_else(|| timestamps::rfc3339(&text))?;
                 self.last = Some((text.into_owned(), second));
                 second
             }
@@ -58,7 +58,7 @@ impl Dates {
 }
 
 /// The time of an argument, in microseconds since 1970.
-pub(in crate::replay) fn instant(text: &str) -> Option<u64> {
+pub(crate) fn instant(text: &str) -> Option<u64> {
     Dates::new().date(text).map(|(at, _)| at)
 }
 
@@ -83,12 +83,12 @@ fn split_fraction(text: &str) -> (std::borrow::Cow<'_, str>, Option<u64>) {
 }
 
 /// A number with a fraction, also `.0`: the server logs parts of seconds.
-pub(super) fn from_number(number: f64) -> Option<Instant> {
+pub(crate) fn from_number(number: f64) -> Option<Instant> {
     Some(((number * unit(number)?).round() as u64, false))
 }
 
 /// An integer. Only a number of seconds is a whole second.
-pub(super) fn from_integer(number: i128) -> Option<Instant> {
+pub(crate) fn from_integer(number: i128) -> Option<Instant> {
     let unit = unit(number as f64)?;
     Some(((number as f64 * unit).round() as u64, unit == 1e6))
 }
@@ -97,7 +97,7 @@ pub(super) fn from_integer(number: i128) -> Option<Instant> {
 const LEAST: f64 = 1e8;
 
 /// Whether the number is too small for a time.
-pub(super) const fn is_small(number: f64) -> bool {
+pub(crate) const fn is_small(number: f64) -> bool {
     number < LEAST
 }
 

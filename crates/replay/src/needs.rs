@@ -9,27 +9,27 @@ use tower_ratelimit::{
     rules::{RequestPart, Rules},
 };
 
-use super::{
+use crate::{
     entry::{Entry, LoggedPart},
-    key_sample::hash_of,
+    key_counts::hash_of,
 };
 
 /// The parts of requests that rules read, without duplicates.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Needs(Vec<Need>);
+pub(crate) struct Needs(Vec<Need>);
 
 /// A part of requests that rules read.
 #[derive(Debug, Clone)]
-pub(super) struct Need {
-    pub(super) part: RequestPart,
+pub(crate) struct Need {
+    pub(crate) part: RequestPart,
     /// The names of the rules.
-    pub(super) rules: Vec<String>,
+    pub(crate) rules: Vec<String>,
     /// Whether `--key` can stand in for it: it is a key, and no rule reads it otherwise.
-    pub(super) has_stand_in: bool,
+    pub(crate) has_stand_in: bool,
 }
 
 impl Needs {
-    pub(super) fn of(rules: &Rules) -> Self {
+    pub(crate) fn of(rules: &Rules) -> Self {
         let mut needs: Vec<Need> = Vec::new();
         for need in rules.needs() {
             let known = needs.iter().position(|known| known.part == *need.part);
@@ -66,12 +66,12 @@ impl Needs {
         Self(needs)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Need> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Need> {
         self.0.iter()
     }
 
     /// The names of keys that the application registers.
-    pub(super) fn custom_keys(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn custom_keys(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|need| match &need.part {
             RequestPart::CustomKey(name) => Some(name.as_str()),
             _ => None,
@@ -79,7 +79,7 @@ impl Needs {
     }
 
     /// The source of a rule's key for a request that was filled.
-    pub(super) fn source(&self, rules: &Rules, rule: &str, parts: &Parts) -> KeySource {
+    pub(crate) fn source(&self, rules: &Rules, rule: &str, parts: &Parts) -> KeySource {
         let alternative = rules.key_alternative(rule, parts);
         let filled: Option<&Filled> = parts.extensions.get();
         let stand_in = filled.and_then(|filled| {
@@ -101,7 +101,7 @@ impl Needs {
 
     /// Adds the parts that rules read to a line's request. Counts for each need the requests
     /// without it.
-    pub(super) fn fill(
+    pub(crate) fn fill(
         &self,
         entry: &Entry<'_>,
         key: &Key,
@@ -207,18 +207,18 @@ impl fmt::Display for Need {
 
 /// The source of a rule's key.
 #[derive(Debug, Clone, Default)]
-pub(super) struct KeySource {
+pub(crate) struct KeySource {
     /// The alternative of a `first_of`.
-    pub(super) alternative: Option<String>,
-    pub(super) stand_in: Option<StandIn>,
+    pub(crate) alternative: Option<String>,
+    pub(crate) stand_in: Option<StandIn>,
 }
 
 /// The key of the line, which stands in for a part that the log lacks.
 #[derive(Debug, Clone)]
-pub(super) struct StandIn {
+pub(crate) struct StandIn {
     /// The missing part, in the syntax of rule files.
-    pub(super) missing: String,
-    pub(super) key: Key,
+    pub(crate) missing: String,
+    pub(crate) key: Key,
 }
 
 /// The key of the line, and the indices of the needs that it stands in for: a request extension.
@@ -230,7 +230,7 @@ struct Filled {
 
 /// Extracts keys that the application registers: in a replay, the key of the line.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct KeyOfLog;
+pub(crate) struct KeyOfLog;
 
 impl KeyExtractor for KeyOfLog {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
@@ -241,7 +241,7 @@ impl KeyExtractor for KeyOfLog {
 }
 
 /// The names of JSON fields with the parts that rules read, by the index of the need.
-pub(super) fn field_names(needs: &Needs) -> BTreeMap<usize, Vec<String>> {
+pub(crate) fn field_names(needs: &Needs) -> BTreeMap<usize, Vec<String>> {
     let places = needs.iter().enumerate();
     let named = places.filter_map(|(place, need)| Some((place, names(&need.part)?)));
     named.collect()

@@ -1,25 +1,17 @@
 //! Access logs: the lines of servers as attempts.
 
-mod combined;
-mod compression;
-mod json;
-mod json_field_names;
-mod reader;
-mod scalar;
-
 use std::borrow::Cow;
 
 use http::{header, request::Parts};
 use memchr::memmem;
 use tower_ratelimit::{Key, rules::RequestPart};
 
-pub(super) use self::reader::{Reader, Seen};
-use self::{json::JsonLines, json_field_names::FieldNames};
-use super::{
-    arguments::LogFormat,
+use crate::{
+    combined,
     date::Dates,
     entry::{Attempt, Entry, LoggedPart},
-    matching::RequestPattern,
+    filters::RequestPattern,
+    json::{self, FieldNames, JsonLines},
     settings::Settings,
 };
 
@@ -27,15 +19,14 @@ use super::{
 const HEAD: usize = 1_024;
 
 /// Reads lines of one format, or detects the format of each.
-struct Parser<'s> {
-    settings: &'s Settings,
-    format: LogFormat,
-    json: JsonLines,
-    dates: Dates,
+pub(crate) struct Parser<'s> {
+    pub(crate) settings: &'s Settings,
+    pub(crate) json: JsonLines,
+    pub(crate) dates: Dates,
 }
 
 /// The result of reading a line.
-enum Parsed {
+pub(crate) enum Parsed {
     Attempt(Attempt),
     /// An attempt whose key is an address, and whose client is this word, or none.
     WithoutAddress(Attempt, Option<String>),
@@ -51,10 +42,14 @@ impl<'s> Parser<'s> {
     /// # Errors
     ///
     /// The reason why the line is invalid.
-    fn parse(&mut self, line: &[u8], missing: &mut Vec<u64>) -> Result<Parsed, &'static str> {
+    pub(crate) fn parse(
+        &mut self,
+        line: &[u8],
+        missing: &mut Vec<u64>,
+    ) -> Result<Parsed, &'static str> {
         let text = text(line);
-        let text = without_hex_escapes(&text, self.format);
-        let mut entry = entry(&text, self.format, &self.json, &mut self.dates)?;
+        let text = without_hex_escapes(&text, self.settings.is_json);
+        let mut entry = entry(&text, self.settings.is_json, &self.json, &mut self.dates)?;
         if self.dates.is_to_come(entry.at) {
             return Err("its time is to come");
         }
@@ -110,18 +105,14 @@ fn text(line: &[u8]) -> Cow<'_, str> {
     str::from_utf8(line).map_or_else(|_| String::from_utf8_lossy(line), Cow::Borrowed)
 }
 
-/// Whether a line has the format of JSON, by the argument or by its first sign.
-fn is_json(text: &str, format: LogFormat) -> bool {
-    match format {
-        LogFormat::Auto => text.trim_start().starts_with('{'),
-        LogFormat::Combined | LogFormat::Common => false,
-        LogFormat::NginxJson | LogFormat::Caddy | LogFormat::Json => true,
-    }
+/// Whether a line has the format of JSON, by the setting or by its first sign.
+fn seems_json(text: &str, is_json: Option<bool>) -> bool {
+    is_json.unwrap_or_else(|| text.trim_start().starts_with('{'))
 }
 
 /// A line of JSON with the escapes of JSON. Without `escape=json` nginx writes `\x22`, which JSON does not know.
-fn without_hex_escapes(text: &str, format: LogFormat) -> Cow<'_, str> {
-    if memmem::find(text.as_bytes(), b"\\x").is_none() || !is_json(text, format) {
+fn without_hex_escapes(text: &str, is_json: Option<bool>) -> Cow<'_, str> {
+    if memmem::find(text.as_bytes(), b"\\x").is_none() || !seems_json(text, is_json) {
         return text.into();
     }
     json::without_hex_escapes(text).into()
@@ -130,18 +121,18 @@ fn without_hex_escapes(text: &str, format: LogFormat) -> Cow<'_, str> {
 /// Reads a line of the format, or of the format that it seems to have.
 fn entry<'a>(
     text: &'a str,
-    format: LogFormat,
+    is_json: Option<bool>,
     json: &JsonLines,
     dates: &mut Dates,
 ) -> Result<Entry<'a>, &'static str> {
-    if is_json(text, format) {
+    if seems_json(text, is_json) {
         json.entry(text, dates)
     } else {
         combined::entry(text, dates)
     }
 }
 
-/// A parsed line, for fuzz targets.
+/// The fields of a line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LogLine {
@@ -168,7 +159,7 @@ pub struct LogLine {
 /// The reason why the line is invalid.
 pub fn read_line(line: &[u8]) -> Result<LogLine, &'static str> {
     let text = text(line);
-    let text = without_hex_escapes(&text, LogFormat::Auto);
+    let text = without_hex_escapes(&text, None);
     let agent = RequestPart::Header(header::USER_AGENT);
     let json = JsonLines::new(FieldNames {
         needed: [(
@@ -181,7 +172,7 @@ pub fn read_line(line: &[u8]) -> Result<LogLine, &'static str> {
         .into(),
         ..FieldNames::default()
     });
-    let entry = entry(&text, LogFormat::Auto, &json, &mut Dates::new())?;
+    let entry = entry(&text, None, &json, &mut Dates::new())?;
     let user_agent = match entry.part(0, &agent) {
         LoggedPart::Value(agent) => Some(agent.into_owned()),
         LoggedPart::Absent | LoggedPart::Unknown => None,

@@ -1,6 +1,7 @@
-//! The counts of a replay.
+//! The counts of a replay, also over time.
 
 use std::{
+    fmt,
     hash::{BuildHasher as _, RandomState},
     mem,
 };
@@ -11,71 +12,61 @@ use tower_ratelimit::{
     clock::{ManualClock, Timestamp},
 };
 
-use super::{
+use crate::{
     candidate_quota::{Candidate, Delayed, Limited},
     entry::Attempt,
-    log::Seen,
-    peaks::{Peaks, WINDOWS},
-    reordering::Spread,
-    required_request_parts::{KeySource, Need},
-    series::Series,
-    settings::{Settings, StatusSet},
-    suggestion::{PERCENTILES, Suggestion},
-    top::{KeyCount, KeyCounts},
+    key_counts::{KeyCount, KeyCounts},
+    needs::{KeySource, Need},
+    peaks::{PERCENTILES, Peaks, Suggestion, WINDOWS},
+    reader::Seen,
+    settings::Settings,
+    timestamps,
     tried_rules::{Policy, TriedRules},
 };
-use crate::timestamp_formats;
 
 /// The factors of `--what-if`.
 const FACTORS: [f64; 12] = [0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0];
 
-/// Quotas and rules, and their effects.
-pub(super) struct Tally {
+/// Quotas and rules, and their effects on the lines of a log.
+pub struct Tally<'s> {
+    pub(crate) settings: &'s Settings,
     clock: ManualClock,
-    pub(super) seen: Seen,
-    /// The options that filter lines.
-    options: Vec<String>,
-    pub(super) late: u64,
+    pub(crate) seen: Seen,
+    pub(crate) late: u64,
     /// The first and the last time, in microseconds.
-    pub(super) span: Option<(u64, u64)>,
+    pub(crate) span: Option<(u64, u64)>,
     /// Lines with 429: the server has a limit already.
-    pub(super) refused: u64,
+    pub(crate) refused: u64,
     /// Attempts without a key, which share one.
-    pub(super) anonymous: u64,
-    pub(super) whole_seconds: bool,
-    pub(super) spread: Spread,
-    pub(super) key: String,
-    pub(super) quotas: Vec<Candidate>,
-    pub(super) what_if: Vec<Candidate>,
-    pub(super) rules: Option<TriedRules>,
-    pub(super) peaks: Peaks,
-    pub(super) series: Series,
+    pub(crate) anonymous: u64,
+    pub(crate) whole_seconds: bool,
+    pub(crate) quotas: Vec<Candidate>,
+    pub(crate) what_if: Vec<Candidate>,
+    pub(crate) rules: Option<TriedRules>,
+    pub(crate) peaks: Peaks,
+    pub(crate) series: Series,
     top: KeyCounts,
-    many: usize,
-    hash_keys: bool,
     /// Seeded in each run, so that hashes cannot be reversed by trial.
     names: RandomState,
-    suggests: bool,
-    count_if: Option<StatusSet>,
 }
 
 /// A caveat: the numbers of limited requests are no forecast.
-pub(super) const UPPER_BOUND: &str = "clients that are refused would have behaved differently";
+pub(crate) const UPPER_BOUND: &str = "clients that are refused would have behaved differently";
 
 /// A key that was limited.
-pub(super) struct LimitedKey {
-    pub(super) name: String,
-    pub(super) requests: u64,
+pub(crate) struct LimitedKey {
+    pub(crate) name: String,
+    pub(crate) requests: u64,
     /// How much of it may be another key's.
-    pub(super) of_others: u64,
+    pub(crate) of_others: u64,
     /// The alternative of a `first_of`, or `--key` if it stands in.
-    pub(super) counted_by: Option<String>,
+    pub(crate) counted_by: Option<String>,
     /// The key of the rule that the log lacks.
-    pub(super) instead_of: Option<String>,
+    pub(crate) instead_of: Option<String>,
 }
 
-impl Tally {
-    pub(super) fn new(settings: &Settings) -> Result<Self, String> {
+impl<'s> Tally<'s> {
+    pub(crate) fn new(settings: &'s Settings) -> Result<Self, String> {
         let clock = ManualClock::new();
         let candidate = |quota| Candidate::new(quota, settings.max_keys, &clock);
         let quotas = settings.quotas.iter().copied().map(candidate);
@@ -83,38 +74,32 @@ impl Tally {
         let rules = (!settings.rules.is_empty()).then(|| TriedRules::new(settings, &clock));
         Ok(Self {
             seen: Seen::default(),
-            options: settings.left_out.names().to_vec(),
             late: 0,
             span: None,
             refused: 0,
             anonymous: 0,
             whole_seconds: false,
-            spread: settings.spread,
-            key: settings.key.text().to_owned(),
             quotas: quotas.collect::<Result<_, _>>()?,
             what_if: what_if.collect::<Result<_, _>>()?,
             rules: rules.transpose()?,
             peaks: Peaks::new(settings.max_keys),
             series: Series::default(),
             top: KeyCounts::default(),
-            many: settings.top,
-            hash_keys: settings.hash_keys,
             names: RandomState::new(),
-            suggests: settings.suggest,
-            count_if: settings.count_if.clone(),
             clock,
+            settings,
         })
     }
 
     /// Decides an attempt; attempts arrive in the order of their times.
-    pub(super) fn decide(&mut self, mut attempt: Attempt) {
+    pub(crate) fn decide(&mut self, mut attempt: Attempt) {
         let at = attempt.at;
         self.clock.set(Timestamp::from_micros(at));
         self.span = Some((self.span.map_or(at, |(first, _)| first), at));
         self.refused += u64::from(attempt.status == 429);
         self.anonymous += u64::from(attempt.key == Key::anonymous());
         self.whole_seconds |= attempt.is_whole;
-        let count_if = self.count_if.as_ref();
+        let count_if = self.settings.count_if.as_ref();
         let mut limited = 0;
         for (place, candidate) in self.quotas.iter_mut().chain(&mut self.what_if).enumerate() {
             let is_limited = candidate.limits(&attempt, count_if);
@@ -133,29 +118,27 @@ impl Tally {
         if limited & 1 == 1 && !self.quotas.is_empty() {
             self.top.count(&attempt.key, || ());
         }
-        let counts = self
-            .count_if
-            .as_ref()
-            .is_none_or(|statuses| statuses.has(attempt.status));
+        let counts = count_if.is_none_or(|statuses| statuses.has(attempt.status));
         self.peaks.count(&attempt.key, at, limited, counts);
     }
 
-    /// Completes the waiting requests.
-    pub(super) fn finish(&mut self) {
+    /// Completes the waiting requests. `late` attempts could not be put in order.
+    pub(crate) fn finish(&mut self, late: u64) {
+        self.late = late;
         if let Some(rules) = &mut self.rules {
             rules.finish();
         }
     }
 
     /// Each option that filters lines, and their number.
-    pub(super) fn left_out(&self) -> impl Iterator<Item = (&str, u64)> {
-        let options = self.options.iter().map(String::as_str);
+    pub(crate) fn left_out(&self) -> impl Iterator<Item = (&str, u64)> {
+        let options = self.settings.left_out.names().iter().map(String::as_str);
         options.zip(self.seen.left_out.iter().copied())
     }
 
     /// The largest share of attempts that a quota or the rules limit. Those without an address count as limited, since
     /// their keys are not clients.
-    pub(super) fn worst_share(&self) -> f64 {
+    pub fn worst_share(&self) -> f64 {
         let quotas = self
             .quotas
             .iter()
@@ -168,30 +151,36 @@ impl Tally {
         self.share(most + self.seen.without_address)
     }
 
+    /// The key that quotas count by, as given.
+    pub(crate) fn key(&self) -> &str {
+        self.settings.key.text()
+    }
+
     /// Whether there is a limit, not only a suggestion.
-    pub(super) fn tries_any(&self) -> bool {
+    pub(crate) fn tries_any(&self) -> bool {
         !self.quotas.is_empty() || self.rules.is_some()
     }
 
-    pub(super) fn share(&self, requests: u64) -> f64 {
+    pub(crate) fn share(&self, requests: u64) -> f64 {
         requests as f64 / (self.seen.attempts.max(1)) as f64
     }
 
-    pub(super) fn suggestion(&self) -> Option<Suggestion> {
-        self.suggests.then(|| Suggestion::of(&self.peaks)).flatten()
+    pub(crate) fn suggestion(&self) -> Option<Suggestion> {
+        let suggests = self.settings.suggest;
+        suggests.then(|| Suggestion::of(&self.peaks)).flatten()
     }
 
     /// The keys that the first quota limits most.
-    pub(super) fn top(&self) -> Vec<LimitedKey> {
-        let top = self.top.first(self.many).into_iter();
+    pub(crate) fn top(&self) -> Vec<LimitedKey> {
+        let top = self.top.first(self.settings.top).into_iter();
         top.map(|top| self.limited_key(&top, &KeySource::default()))
             .collect()
     }
 
     /// Each quota of each rule that decided something.
-    pub(super) fn policies(&self) -> Vec<(Policy, Vec<LimitedKey>)> {
+    pub(crate) fn policies(&self) -> Vec<(Policy, Vec<LimitedKey>)> {
         let tried = self.rules.iter();
-        let policies = tried.flat_map(|rules| rules.policies(self.many));
+        let policies = tried.flat_map(|rules| rules.policies(self.settings.top));
         let named = policies.map(|mut policy| {
             let keys = mem::take(&mut policy.top)
                 .iter()
@@ -213,7 +202,7 @@ impl Tally {
             requests: *count,
             of_others: *error,
             counted_by: match stand_in {
-                Some(_) => Some(self.key.clone()),
+                Some(_) => Some(self.key().to_owned()),
                 None => source.alternative.clone(),
             },
             instead_of: stand_in.map(|stand_in| stand_in.missing.clone()),
@@ -221,7 +210,7 @@ impl Tally {
     }
 
     fn name(&self, key: &Key) -> String {
-        if self.hash_keys {
+        if self.settings.hash_keys {
             format!("{:016x}", self.names.hash_one(key.as_bytes()))
         } else {
             key.reveal().to_string()
@@ -229,12 +218,12 @@ impl Tally {
     }
 
     /// The number of keys that the candidate at this index limits.
-    pub(super) fn keys_limited_by(&self, place: usize) -> u64 {
+    pub(crate) fn keys_limited_by(&self, place: usize) -> u64 {
         self.peaks.limited_by(place)
     }
 
     /// Keys that full tables evicted.
-    pub(super) fn evictions(&self) -> u64 {
+    pub(crate) fn evictions(&self) -> u64 {
         let quotas = self.quotas.iter().chain(&self.what_if);
         let rules = self.rules.iter().map(TriedRules::evictions);
         quotas
@@ -244,13 +233,29 @@ impl Tally {
             .unwrap_or(0)
     }
 
-    /// The first attempt without an address.
-    pub(super) fn first_without_address(&self) -> Option<String> {
-        self.seen.first_without_address(self.hash_keys)
+    /// The place of the first attempt without an address, and its client unless keys are hidden.
+    pub(crate) fn first_without_address(&self) -> Option<String> {
+        let (place, client) = self.seen.first_without_address.as_ref()?;
+        Some(match client {
+            _ if self.settings.hash_keys => place.clone(),
+            Some(client) => format!("{place}: {client:?}"),
+            None => format!("{place}: no client"),
+        })
+    }
+
+    /// The number of readable lines.
+    pub fn readable(&self) -> u64 {
+        let Seen {
+            attempts,
+            others,
+            left_out,
+            ..
+        } = &self.seen;
+        attempts + others + left_out.iter().sum::<u64>()
     }
 
     /// All of it as JSON.
-    pub(super) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let rules = self.rules.as_ref().map(|rules| self.rules_json(rules));
         let candidates = |list: &[Candidate], first: usize| -> Vec<Value> {
             let all = list.iter().zip(first..);
@@ -272,7 +277,7 @@ impl Tally {
             "first": self.span.map(|(first, _)| time_of(first)),
             "last": self.span.map(|(_, last)| time_of(last)),
             "answered_429": self.refused,
-            "key": self.key,
+            "key": self.key(),
             "keys": self.peaks.number(),
             "keys_are_estimated": self.peaks.is_sample(),
             "without_key": self.anonymous,
@@ -304,7 +309,7 @@ impl Tally {
                 "part": need.to_string(),
                 "rules": need.rules,
                 "attempts": attempts,
-                "instead": if need.has_stand_in { &self.key } else { "not sent" },
+                "instead": if need.has_stand_in { self.key() } else { "not sent" },
             })
         });
         let outcomes = rules.outcomes();
@@ -322,8 +327,8 @@ impl Tally {
     }
 
     /// The parts of requests that rules read and lines lack, with the number of those lines.
-    pub(super) fn missing(&self) -> impl Iterator<Item = (&Need, u64)> {
-        let needs = self.rules.iter().flat_map(|rules| rules.needs.iter());
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (&Need, u64)> {
+        let needs = self.settings.needs.iter();
         let missing = needs.zip(self.seen.missing.iter().copied());
         missing.filter(|(_, attempts)| *attempts > 0)
     }
@@ -336,6 +341,14 @@ impl Tally {
             "keys_limited": self.keys_limited_by(place),
             "delayed": delayed(candidate.delayed),
         })
+    }
+}
+
+impl fmt::Debug for Tally<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tally")
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
     }
 }
 
@@ -392,11 +405,77 @@ fn suggestion_json(suggestion: &Suggestion) -> Value {
     json!({"quota": suggestion.quota.to_string(), "windows": windows.collect::<Vec<_>>()})
 }
 
-pub(super) fn time_of(micros: u64) -> String {
-    timestamp_formats::display(Timestamp::from_micros(micros))
+pub(crate) fn time_of(micros: u64) -> String {
+    timestamps::display(Timestamp::from_micros(micros))
 }
 
 /// The minute with the most limited requests.
-pub(super) fn minute_of(limited: &Limited) -> String {
+pub(crate) fn minute_of(limited: &Limited) -> String {
     time_of(limited.worst.0 * 60_000_000)
+}
+
+/// The most steps of a chart.
+const STEPS: usize = 600;
+
+/// In microseconds.
+pub(crate) const MINUTE: u64 = 60_000_000;
+
+/// Offered and limited attempts of each step.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Series {
+    /// The minute since 1970 when the first step begins.
+    first: u64,
+    /// The length of a step in minutes, 0 before the first attempt.
+    pub(crate) minutes: u64,
+    pub(crate) steps: Vec<(u64, u64)>,
+}
+
+impl Series {
+    /// Counts an attempt; attempts arrive in the order of their times.
+    pub(crate) fn count(&mut self, at: u64, is_limited: bool) {
+        let minute = at / MINUTE;
+        if self.minutes == 0 {
+            (self.first, self.minutes) = (minute, 1);
+        }
+        while (minute.saturating_sub(self.first) / self.minutes) as usize >= STEPS {
+            self.minutes *= 2;
+            let pairs = self.steps.chunks(2);
+            let sum = |pair: &[(u64, u64)]| pair.iter().fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+            self.steps = pairs.map(sum).collect();
+        }
+        let step = (minute.saturating_sub(self.first) / self.minutes) as usize;
+        if self.steps.len() <= step {
+            self.steps.resize(step + 1, (0, 0));
+        }
+        self.steps[step].0 += 1;
+        self.steps[step].1 += u64::from(is_limited);
+    }
+
+    /// The start of the first step and the end of the last one, in microseconds since 1970.
+    pub(crate) fn span(&self) -> (u64, u64) {
+        let end = self.first + self.minutes * self.steps.len() as u64;
+        (self.first * MINUTE, end * MINUTE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_lost_when_steps_get_longer() {
+        let mut series = Series::default();
+        for minute in 0..100_000_u64 {
+            series.count(
+                1_795_230_000_000_000 + minute * 60_000_000,
+                minute % 10 == 0,
+            );
+        }
+        assert!(series.steps.len() <= STEPS, "{}", series.steps.len());
+        let sums = series
+            .steps
+            .iter()
+            .fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        assert_eq!((sums, series.minutes), ((100_000, 10_000), 256));
+    }
 }

@@ -17,7 +17,7 @@ use tower_ratelimit::clock::{ManualClock, Timestamp};
 
 /// Futures whose timers run in the time of the log: a paused runtime, which advances from timer to
 /// timer.
-pub(super) struct RequestQueue<T> {
+pub(crate) struct RequestQueue<T> {
     runtime: Runtime,
     clock: ManualClock,
     waiting: JoinSet<Completed<T>>,
@@ -26,11 +26,11 @@ pub(super) struct RequestQueue<T> {
 
 /// A completed request.
 #[derive(Debug)]
-pub(super) struct Completed<T> {
-    pub(super) result: T,
+pub(crate) struct Completed<T> {
+    pub(crate) result: T,
     /// When it arrived and when it completed, in microseconds since 1970.
-    pub(super) arrived: u64,
-    pub(super) ended: u64,
+    pub(crate) arrived: u64,
+    pub(crate) ended: u64,
 }
 
 /// An instant of the runtime, and the log's time at that instant.
@@ -49,7 +49,7 @@ impl Start {
 }
 
 impl<T: Send + 'static> RequestQueue<T> {
-    pub(super) fn new(clock: &ManualClock) -> std::io::Result<Self> {
+    pub(crate) fn new(clock: &ManualClock) -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -67,7 +67,7 @@ impl<T: Send + 'static> RequestQueue<T> {
     }
 
     /// Starts a request that arrives at this time; `None` if it has to wait.
-    pub(super) fn start<F>(&mut self, at: u64, result: F) -> Option<Completed<T>>
+    pub(crate) fn start<F>(&mut self, at: u64, result: F) -> Option<Completed<T>>
     where
         F: Future<Output = T> + Send + 'static,
     {
@@ -105,7 +105,7 @@ impl<T: Send + 'static> RequestQueue<T> {
     }
 
     /// Advances the waiting requests to this time of the log, or to their end.
-    pub(super) fn advance(
+    pub(crate) fn advance(
         &mut self,
         until: Option<u64>,
         mut on_completed: impl FnMut(Completed<T>),

@@ -1,25 +1,23 @@
 //! The text report of a replay.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
-use super::{
+use crate::{
     candidate_quota::{Candidate, Delayed, Limited},
-    peaks::WINDOWS,
-    reordering::Spread,
-    suggestion::{PERCENTILES, Suggestion},
+    peaks::{PERCENTILES, Suggestion, WINDOWS},
     tally::{LimitedKey, Tally, UPPER_BOUND, minute_of, time_of},
     tried_rules::{Policy, TriedRules},
 };
-use crate::plural::plural;
 
-pub(super) fn text(tally: &Tally) -> String {
+/// The report as text.
+pub fn text(tally: &Tally<'_>) -> String {
     let mut text = String::new();
     // Writing to a string never fails.
     let _ = write_all(tally, &mut text);
     text
 }
 
-fn write_all(tally: &Tally, text: &mut String) -> std::fmt::Result {
+fn write_all(tally: &Tally<'_>, text: &mut String) -> fmt::Result {
     log(tally, text)?;
     for (place, candidate) in tally.quotas.iter().enumerate() {
         let keys = tally.keys_limited_by(place);
@@ -40,7 +38,7 @@ fn write_all(tally: &Tally, text: &mut String) -> std::fmt::Result {
     what_if(tally, &tally.what_if, text)
 }
 
-fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
+fn log(tally: &Tally<'_>, text: &mut String) -> fmt::Result {
     let seen = &tally.seen;
     write!(text, "{}", many(seen.lines, "line"))?;
     if seen.files > 1 {
@@ -52,7 +50,7 @@ fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     }
     let about = about(tally.peaks.is_sample());
     let keys = many(tally.peaks.number(), "key");
-    writeln!(text, ", {about}{keys} by {}", tally.key)?;
+    writeln!(text, ", {about}{keys} by {}", tally.key())?;
     if let Some((first, last)) = tally.span {
         writeln!(text, "from {} to {}", time_of(first), time_of(last))?;
     }
@@ -80,7 +78,7 @@ fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
 }
 
 /// Notes about attempts that are not decided as they came.
-fn peculiar(tally: &Tally, text: &mut String) -> std::fmt::Result {
+fn peculiar(tally: &Tally<'_>, text: &mut String) -> fmt::Result {
     for (count, what) in [
         (
             tally.late,
@@ -100,9 +98,10 @@ fn peculiar(tally: &Tally, text: &mut String) -> std::fmt::Result {
             writeln!(text, "{what}: {}", number(count))?;
         }
     }
-    let spread = match tally.spread {
-        Spread::Even => "are spread evenly over it",
-        Spread::None => "come at its first instant",
+    let spread = if tally.settings.spreads_seconds {
+        "are spread evenly over it"
+    } else {
+        "come at its first instant"
     };
     if tally.whole_seconds {
         writeln!(
@@ -114,11 +113,11 @@ fn peculiar(tally: &Tally, text: &mut String) -> std::fmt::Result {
 }
 
 fn limited(
-    tally: &Tally,
+    tally: &Tally<'_>,
     limited: &Limited,
     keys: Option<u64>,
     text: &mut String,
-) -> std::fmt::Result {
+) -> fmt::Result {
     let requests = limited.requests;
     write!(
         text,
@@ -142,7 +141,7 @@ fn limited(
     Ok(())
 }
 
-fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::Result {
+fn by_rules(tally: &Tally<'_>, rules: &TriedRules, text: &mut String) -> fmt::Result {
     writeln!(text, "\nthe rules")?;
     let outcomes = rules.outcomes();
     limited(tally, &outcomes.limited, None, text)?;
@@ -184,7 +183,7 @@ fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::R
 }
 
 /// The limits that need more than requests.
-fn not_tried(rules: &TriedRules, text: &mut String) -> std::fmt::Result {
+fn not_tried(rules: &TriedRules, text: &mut String) -> fmt::Result {
     for (rule, limit) in rules.not_tried() {
         let lacking = match *limit {
             "in_flight" => "the ends of requests",
@@ -199,7 +198,7 @@ fn not_tried(rules: &TriedRules, text: &mut String) -> std::fmt::Result {
 }
 
 /// The mark of a policy in shadow mode, or of one whose denials pass.
-pub(super) const fn mode(policy: &Policy) -> &'static str {
+pub(crate) const fn mode(policy: &Policy) -> &'static str {
     if policy.is_shadow {
         ", in the shadow"
     } else if policy.overflows {
@@ -214,22 +213,22 @@ const fn about(is_estimate: bool) -> &'static str {
 }
 
 /// The parts of requests that rules read and the log lacks, and their replacements.
-fn not_in_log(tally: &Tally, text: &mut String) -> std::fmt::Result {
+fn not_in_log(tally: &Tally<'_>, text: &mut String) -> fmt::Result {
     for (need, attempts) in tally.missing() {
         let of = if attempts == tally.seen.attempts {
             String::new()
         } else {
             format!(" of {}", many(attempts, "request"))
         };
-        let plural = plural(need.rules.len());
+        let plural = plural(need.rules.len() as u64);
         let rules = need.rules.join(", ");
         write!(
             text,
             "  the log lacks {need}{of}: the rule{plural} {rules} "
         )?;
         let note = match (need.has_stand_in, plural) {
-            (true, "") => format!("counts by {} instead", tally.key),
-            (true, _) => format!("count by {} instead", tally.key),
+            (true, "") => format!("counts by {} instead", tally.key()),
+            (true, _) => format!("count by {} instead", tally.key()),
             (false, "") => "is tried as if it was not sent".to_owned(),
             (false, _) => "are tried as if it was not sent".to_owned(),
         };
@@ -238,7 +237,7 @@ fn not_in_log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn delayed(tally: &Tally, delayed: Delayed, text: &mut String) -> std::fmt::Result {
+fn delayed(tally: &Tally<'_>, delayed: Delayed, text: &mut String) -> fmt::Result {
     let Delayed { requests, longest } = delayed;
     if requests == 0 {
         return Ok(());
@@ -251,7 +250,7 @@ fn delayed(tally: &Tally, delayed: Delayed, text: &mut String) -> std::fmt::Resu
     )
 }
 
-fn top(tally: &Tally, text: &mut String) -> std::fmt::Result {
+fn top(tally: &Tally<'_>, text: &mut String) -> fmt::Result {
     if let Some(first) = tally.quotas.first() {
         limited_most(&first.quota.to_string(), &tally.top(), text)?;
     }
@@ -262,7 +261,7 @@ fn top(tally: &Tally, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn limited_most(by: &str, top: &[LimitedKey], text: &mut String) -> std::fmt::Result {
+fn limited_most(by: &str, top: &[LimitedKey], text: &mut String) -> fmt::Result {
     if top.is_empty() {
         return Ok(());
     }
@@ -281,7 +280,7 @@ fn limited_most(by: &str, top: &[LimitedKey], text: &mut String) -> std::fmt::Re
 }
 
 /// The source of a key, if there are several.
-pub(super) fn counted_by(key: &LimitedKey) -> Option<String> {
+pub(crate) fn counted_by(key: &LimitedKey) -> Option<String> {
     let by = key.counted_by.as_ref()?;
     Some(match &key.instead_of {
         Some(missing) => format!("by {by} instead of {missing}"),
@@ -289,7 +288,7 @@ pub(super) fn counted_by(key: &LimitedKey) -> Option<String> {
     })
 }
 
-fn suggest(suggestion: &Suggestion, text: &mut String) -> std::fmt::Result {
+fn suggest(suggestion: &Suggestion, text: &mut String) -> fmt::Result {
     writeln!(text, "\nthe most requests of a key in")?;
     write!(text, "{:>8}", "")?;
     for (_, name) in PERCENTILES {
@@ -317,7 +316,7 @@ fn suggest(suggestion: &Suggestion, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn what_if(tally: &Tally, around: &[Candidate], text: &mut String) -> std::fmt::Result {
+fn what_if(tally: &Tally<'_>, around: &[Candidate], text: &mut String) -> fmt::Result {
     if around.is_empty() {
         return Ok(());
     }
@@ -345,12 +344,17 @@ fn what_if(tally: &Tally, around: &[Candidate], text: &mut String) -> std::fmt::
 }
 
 /// `1 line`, `2,000 lines`.
-pub(super) fn many(count: u64, what: &str) -> String {
-    format!("{} {what}{}", number(count), plural(count as usize))
+pub(crate) fn many(count: u64, what: &str) -> String {
+    format!("{} {what}{}", number(count), plural(count))
+}
+
+/// The plural ending of a noun for this number.
+const fn plural(number: u64) -> &'static str {
+    if number == 1 { "" } else { "s" }
 }
 
 /// `1,234,567`.
-pub(super) fn number(number: u64) -> String {
+pub(crate) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -363,7 +367,7 @@ pub(super) fn number(number: u64) -> String {
 }
 
 /// `1k`, `1.5k`, `20M`: at most three digits, for narrow labels.
-pub(super) fn compact(number: u64) -> String {
+pub(crate) fn compact(number: u64) -> String {
     let units = [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")];
     let Some((unit, name)) = units.into_iter().find(|(unit, _)| number >= *unit) else {
         return number.to_string();
@@ -376,6 +380,6 @@ pub(super) fn compact(number: u64) -> String {
 }
 
 /// `0.12 %`.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }

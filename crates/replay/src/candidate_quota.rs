@@ -4,26 +4,26 @@ use std::time::Duration;
 
 use tower_ratelimit::{LocalLimiter, Quota, clock::ManualClock};
 
-use super::{entry::Attempt, settings::StatusSet};
+use crate::{entry::Attempt, filters::StatusSet};
 
 /// A quota, and its effects.
-pub(super) struct Candidate {
-    pub(super) quota: Quota,
+pub(crate) struct Candidate {
+    pub(crate) quota: Quota,
     limiter: LocalLimiter,
-    pub(super) limited: Limited,
-    pub(super) delayed: Delayed,
+    pub(crate) limited: Limited,
+    pub(crate) delayed: Delayed,
 }
 
 /// Requests that were delayed before they passed.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Delayed {
-    pub(super) requests: u64,
-    pub(super) longest: Duration,
+pub(crate) struct Delayed {
+    pub(crate) requests: u64,
+    pub(crate) longest: Duration,
 }
 
 impl Delayed {
     /// Adds a request that passes after this delay, which may be zero.
-    pub(super) fn note(&mut self, delay: Duration) {
+    pub(crate) fn note(&mut self, delay: Duration) {
         self.requests += u64::from(!delay.is_zero());
         self.longest = self.longest.max(delay);
     }
@@ -31,17 +31,17 @@ impl Delayed {
 
 /// Requests that were limited.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Limited {
-    pub(super) requests: u64,
+pub(crate) struct Limited {
+    pub(crate) requests: u64,
     /// Microseconds since 1970.
-    pub(super) first: Option<u64>,
+    pub(crate) first: Option<u64>,
     /// The minute with the most, since 1970, and its number.
-    pub(super) worst: (u64, u64),
+    pub(crate) worst: (u64, u64),
     minute: (u64, u64),
 }
 
 impl Candidate {
-    pub(super) fn new(quota: Quota, max_keys: usize, clock: &ManualClock) -> Result<Self, String> {
+    pub(crate) fn new(quota: Quota, max_keys: usize, clock: &ManualClock) -> Result<Self, String> {
         let builder = LocalLimiter::builder(quota).max_keys(max_keys);
         let limiter = builder.clock(clock.clone()).build();
         Ok(Self {
@@ -53,7 +53,7 @@ impl Candidate {
     }
 
     /// Whether the quota limits the attempt.
-    pub(super) fn limits(&mut self, attempt: &Attempt, count_if: Option<&StatusSet>) -> bool {
+    pub(crate) fn limits(&mut self, attempt: &Attempt, count_if: Option<&StatusSet>) -> bool {
         let key = &attempt.key;
         let decision = self.limiter.acquire(key, 1);
         if decision.is_denied() {
@@ -68,12 +68,12 @@ impl Candidate {
     }
 
     /// Keys that the full table evicted.
-    pub(super) fn evictions(&self) -> u64 {
+    pub(crate) fn evictions(&self) -> u64 {
         self.limiter.evictions()
     }
 
     /// The quota with a scaled limit. Its burst and its queue are scaled as well.
-    pub(super) fn scaled(quota: &Quota, by: f64) -> Option<Quota> {
+    pub(crate) fn scaled(quota: &Quota, by: f64) -> Option<Quota> {
         let scale = |number: &str, least: f64| {
             let number: f64 = number.parse().ok()?;
             Some(((number * by).round().max(least) as u64).to_string())
@@ -98,7 +98,7 @@ impl Candidate {
 
 impl Limited {
     /// Attempts come in the order of their times.
-    pub(super) fn note(&mut self, at: u64) {
+    pub(crate) fn note(&mut self, at: u64) {
         self.requests += 1;
         self.first.get_or_insert(at);
         let minute = at / 60_000_000;
@@ -114,9 +114,8 @@ impl Limited {
 
 #[cfg(test)]
 mod tests {
-    use tower_ratelimit::Quota;
-
     use super::Candidate;
+    use tower_ratelimit::Quota;
 
     #[test]
     fn a_quota_is_scaled_with_all_its_numbers() {

@@ -1,4 +1,4 @@
-//! Files and pipes of lines.
+//! Files and pipes of lines, also compressed ones.
 
 use std::{
     cmp::Reverse,
@@ -12,19 +12,14 @@ use std::{
 use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{
-    super::{
-        arguments::Replay,
-        date::Dates,
-        entry::Attempt,
-        reordering::{AHEAD, seconds_of},
-        required_request_parts::field_names,
-        settings::Settings,
-    },
-    Parsed, Parser,
-    compression::{check_format, is_cut},
-    json::JsonLines,
-    json_field_names::FieldNames,
+use crate::{
+    date::Dates,
+    entry::Attempt,
+    json::{FieldNames, JsonLines},
+    lines::{Parsed, Parser},
+    needs::field_names,
+    reordering::{AHEAD, seconds_of},
+    settings::Settings,
 };
 
 /// The longest line, in bytes; longer ones are invalid.
@@ -41,50 +36,33 @@ const BLOCK_BYTES: usize = 8 << 20;
 
 /// Counts of the lines read.
 #[derive(Debug, Clone, Default)]
-pub(in crate::replay) struct Seen {
-    pub(in crate::replay) files: usize,
-    pub(in crate::replay) lines: u64,
-    pub(in crate::replay) attempts: u64,
+pub(crate) struct Seen {
+    pub(crate) files: usize,
+    pub(crate) lines: u64,
+    pub(crate) attempts: u64,
     /// Lines about requests that do not count.
-    pub(in crate::replay) others: u64,
+    pub(crate) others: u64,
     /// For each option that filters lines, their number.
-    pub(in crate::replay) left_out: Vec<u64>,
-    pub(in crate::replay) skipped: u64,
+    pub(crate) left_out: Vec<u64>,
+    pub(crate) skipped: u64,
     /// The first of them, with the reasons.
-    pub(in crate::replay) reasons: Vec<String>,
+    pub(crate) reasons: Vec<String>,
     /// Attempts without an address, if the key is one.
-    pub(in crate::replay) without_address: u64,
+    pub(crate) without_address: u64,
     /// The first of them: its place, and the client's word.
-    pub(in crate::replay) first_without_address: Option<(String, Option<String>)>,
+    pub(crate) first_without_address: Option<(String, Option<String>)>,
     /// The compressed files that end too early.
-    pub(in crate::replay) cut: Vec<String>,
+    pub(crate) cut: Vec<String>,
     /// For each need of the rules, the number of attempts whose lines lack it.
-    pub(in crate::replay) missing: Vec<u64>,
-}
-
-impl Seen {
-    /// The place of the first attempt without an address, and its client unless it is hidden.
-    pub(in crate::replay) fn first_without_address(&self, hides: bool) -> Option<String> {
-        let (place, client) = self.first_without_address.as_ref()?;
-        Some(match client {
-            _ if hides => place.clone(),
-            Some(client) => format!("{place}: {client:?}"),
-            None => format!("{place}: no client"),
-        })
-    }
-
-    /// The number of readable lines.
-    pub(in crate::replay) fn readable(&self) -> u64 {
-        self.attempts + self.others + self.left_out.iter().sum::<u64>()
-    }
+    pub(crate) missing: Vec<u64>,
 }
 
 /// Merges all files by the times of their lines: files may cover the same time, in any order.
-pub(in crate::replay) struct Reader<'s> {
+pub(crate) struct Reader<'s> {
     sources: Vec<Source>,
     parser: Parser<'s>,
     progress: ProgressBar,
-    seen: Seen,
+    pub(crate) seen: Seen,
 }
 
 /// A file or a pipe.
@@ -124,20 +102,17 @@ impl<'s> Reader<'s> {
     /// # Errors
     ///
     /// A file that cannot be opened.
-    pub(in crate::replay) fn open(
-        arguments: &Replay,
-        settings: &'s Settings,
-    ) -> Result<Self, String> {
-        let files = &arguments.files;
+    pub(crate) fn open(settings: &'s Settings) -> Result<Self, String> {
+        let files = &settings.files;
         if files.iter().filter(|file| is_stdin(file)).count() > 1 {
             return Err("the standard input can be read only once".into());
         }
         let progress = ProgressBar::no_length();
         let sources = sources(files, &progress)?;
         let names = FieldNames {
-            time: arguments.time_field.clone(),
-            ip: arguments.ip_field.clone(),
-            status: arguments.status_field.clone(),
+            time: settings.time_field.clone(),
+            ip: settings.ip_field.clone(),
+            status: settings.status_field.clone(),
             keys: settings.key.fields().to_vec(),
             needed: field_names(&settings.needs),
         };
@@ -150,7 +125,6 @@ impl<'s> Reader<'s> {
             sources,
             parser: Parser {
                 settings,
-                format: arguments.format,
                 json: JsonLines::new(names),
                 dates: Dates::new(),
             },
@@ -164,7 +138,7 @@ impl<'s> Reader<'s> {
     /// # Errors
     ///
     /// A file that cannot be read to its end.
-    pub(in crate::replay) fn read(
+    pub(crate) fn read(
         &mut self,
         mut hand_on: impl FnMut(Vec<Attempt>) -> bool,
     ) -> Result<(), String> {
@@ -197,10 +171,6 @@ impl<'s> Reader<'s> {
         hand_on(block);
         self.progress.finish_and_clear();
         Ok(())
-    }
-
-    pub(in crate::replay) fn seen(&self) -> Seen {
-        self.seen.clone()
     }
 
     /// Reads the source until it has enough attempts to detect a wrong time.
@@ -382,6 +352,34 @@ fn sources(files: &[PathBuf], progress: &ProgressBar) -> Result<Vec<Source>, Str
         progress.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     }
     Ok(sources)
+}
+
+/// Whether reading failed since a compressed file ends too early.
+pub(crate) fn is_cut<T>(read: &io::Result<T>) -> bool {
+    let kind = read.as_ref().err().map(io::Error::kind);
+    kind == Some(io::ErrorKind::UnexpectedEof)
+}
+
+/// The first bytes of other compressed files, with the name of the format and the program that reads it.
+const OTHER_FORMATS: [(&[u8], &str, &str); 3] = [
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstdcat"),
+    (b"\xfd7zXZ\0", "xz", "xzcat"),
+    (b"BZh", "bzip2", "bzcat"),
+];
+
+/// Refuses a file in a compressed format that is not read.
+pub(crate) fn check_format(begin: &[u8], path: &Path) -> io::Result<()> {
+    let formats = OTHER_FORMATS.iter();
+    let mut found = formats.filter(|(first, ..)| begin.starts_with(first));
+    match found.next() {
+        // A line of text may begin with these letters.
+        Some((b"BZh", ..)) if begin.get(4..10) != Some(b"1AY&SY") => Ok(()),
+        Some((_, format, program)) => Err(io::Error::other(format!(
+            "it is compressed by {format}, and replay reads gzip only: {program} {} | tower-ratelimit replay -",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,16 @@ use jiff::Timestamp as Instant;
 use tower_ratelimit::clock::Timestamp;
 
 /// The time of the operating system's clock, in whole seconds.
-pub(crate) fn now() -> Timestamp {
+pub fn now() -> Timestamp {
     Timestamp::from_secs(seconds(Instant::now()).unwrap_or(0))
 }
 
 /// Reads `2026-11-21T03:00Z`, `2026-11-21T03:00:30Z` or `2026-11-21T08:30+05:30`.
-pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
+///
+/// # Errors
+///
+/// A text that is no time.
+pub fn parse(text: &str) -> Result<Timestamp, String> {
     let wrong = || {
         format!(
             "{text:?} is no time; accepted are, for example, 2026-11-21T03:00Z and \
@@ -35,7 +39,7 @@ fn seconds(instant: Instant) -> Option<u64> {
 }
 
 /// The time as `2026-11-21T03:00:00Z`.
-pub(crate) fn display(time: Timestamp) -> String {
+pub fn display(time: Timestamp) -> String {
     format(time, "%Y-%m-%dT%H:%M:%SZ")
 }
 

@@ -1,29 +1,25 @@
-//! JSON lines of nginx and Caddy.
+//! JSON lines of nginx, Caddy and others: the tree of the names to read, and the values of their fields.
 
-use std::{borrow::Cow, fmt, mem};
+use std::{borrow::Cow, collections::BTreeMap, fmt, mem};
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::{
-    super::{
-        date::Dates,
-        entry::{Entry, LoggedPart},
-    },
+use crate::{
     combined::hex,
-    json_field_names::{COOKIE, FieldNames, FieldTree, Meaning},
-    scalar::{Best, Scalar, logged_part},
+    date::{Dates, Instant, from_integer, from_number, is_small},
+    entry::{Entry, LoggedPart},
 };
 
 /// Reads the known fields of lines.
 #[derive(Debug)]
-pub(super) struct JsonLines {
+pub(crate) struct JsonLines {
     names: FieldNames,
     tree: FieldTree,
 }
 
 impl JsonLines {
-    pub(super) fn new(names: FieldNames) -> Self {
+    pub(crate) fn new(names: FieldNames) -> Self {
         Self {
             tree: FieldTree::new(&names),
             names,
@@ -31,7 +27,7 @@ impl JsonLines {
     }
 
     /// The entry of a line.
-    pub(super) fn entry<'a>(
+    pub(crate) fn entry<'a>(
         &self,
         line: &'a str,
         dates: &mut Dates,
@@ -53,7 +49,7 @@ impl JsonLines {
 }
 
 /// The line with `\xHH` as an escape of JSON, or as the byte itself.
-pub(super) fn without_hex_escapes(line: &str) -> String {
+pub(crate) fn without_hex_escapes(line: &str) -> String {
     let mut bytes = Vec::with_capacity(line.len() + 16);
     let mut rest = line.as_bytes();
     while let Some((first, behind)) = rest.split_first() {
@@ -320,6 +316,299 @@ impl<'n> Visitor<'_> for Name<'n> {
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
         Ok(self.0.child(name))
+    }
+}
+
+/// Names of fields from the arguments.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FieldNames {
+    pub(crate) time: Option<String>,
+    pub(crate) ip: Option<String>,
+    pub(crate) status: Option<String>,
+    /// The fields for keys.
+    pub(crate) keys: Vec<String>,
+    /// The fields that rules read, by the index of the need.
+    pub(crate) needed: BTreeMap<usize, Vec<String>>,
+}
+
+/// The meaning of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    Time,
+    Client,
+    Method,
+    Uri,
+    /// `GET / HTTP/1.1`.
+    Line,
+    Host,
+    User,
+    ForwardedFor,
+    Status,
+    /// The part of the key at this index.
+    Key(usize),
+    /// The need of rules at this index.
+    LookedAt(usize),
+    /// A cookie that rules need, logged as a field of its own.
+    Cookie(usize),
+}
+
+/// Names that servers use, the best first. A dot is an object in an object.
+const TIMES: [&str; 8] = [
+    "ts",
+    "msec",
+    "time_iso8601",
+    "time",
+    "@timestamp",
+    "timestamp",
+    "time_local",
+    "date",
+];
+const CLIENTS: [&str; 7] = [
+    "remote_addr",
+    "request.client_ip",
+    "request.remote_ip",
+    "client_ip",
+    "remote_ip",
+    "ip",
+    "ClientHost",
+];
+const STATUSES: [&str; 6] = [
+    "status",
+    "status_code",
+    "statusCode",
+    "response_code",
+    "DownstreamStatus",
+    "http.response.status_code",
+];
+const OTHERS: [(Meaning, &[&str]); 6] = [
+    (
+        Meaning::Method,
+        &[
+            "request_method",
+            "request.method",
+            "method",
+            "RequestMethod",
+        ],
+    ),
+    (
+        Meaning::Uri,
+        &["request_uri", "request.uri", "uri", "path", "RequestPath"],
+    ),
+    (Meaning::Line, &["request"]),
+    (
+        Meaning::Host,
+        &["http_host", "request.host", "host", "RequestHost"],
+    ),
+    (Meaning::User, &["remote_user", "user_id", "user"]),
+    (
+        Meaning::ForwardedFor,
+        &[
+            "http_x_forwarded_for",
+            "request.headers.X-Forwarded-For",
+            "x_forwarded_for",
+        ],
+    ),
+];
+
+/// The object with all headers of a request in Caddy's logs.
+const HEADERS: &str = "request.headers";
+
+/// The prefix of a cookie's name in nginx's logs.
+pub(crate) const COOKIE: &str = "cookie_";
+
+/// All names, as a tree; everything else in a line is skipped.
+#[derive(Debug, Default)]
+pub(crate) struct FieldTree {
+    name: String,
+    /// The shorter names first.
+    children: Vec<Self>,
+    /// The meanings of a field of this name, each with the rank of the name.
+    pub(crate) meanings: Vec<(Meaning, usize)>,
+    /// Whether it is the object of all headers.
+    pub(crate) has_headers: bool,
+}
+
+impl FieldTree {
+    pub(crate) fn new(names: &FieldNames) -> Self {
+        let mut tree = Self::default();
+        let own = |own: &Option<String>, known: &[&str]| match own {
+            Some(own) => vec![own.clone()],
+            None => known.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        tree.add_all(Meaning::Time, own(&names.time, &TIMES));
+        tree.add_all(Meaning::Client, own(&names.ip, &CLIENTS));
+        tree.add_all(Meaning::Status, own(&names.status, &STATUSES));
+        for (meaning, names) in OTHERS {
+            tree.add_all(meaning, names.iter().map(|name| (*name).to_owned()));
+        }
+        for (place, name) in names.keys.iter().enumerate() {
+            tree.add_all(Meaning::Key(place), [name.clone()]);
+        }
+        for (place, names) in &names.needed {
+            let (cookies, headers): (Vec<_>, Vec<_>) = names
+                .iter()
+                .cloned()
+                .partition(|name| name.starts_with(COOKIE));
+            tree.add_all(Meaning::LookedAt(*place), headers);
+            tree.add_all(Meaning::Cookie(*place), cookies);
+        }
+        if !names.needed.is_empty() {
+            tree.node(HEADERS).has_headers = true;
+        }
+        tree
+    }
+
+    fn add_all(&mut self, meaning: Meaning, names: impl IntoIterator<Item = String>) {
+        for (place, name) in names.into_iter().enumerate() {
+            self.node(&name).meanings.push((meaning, place));
+        }
+    }
+
+    fn node(&mut self, path: &str) -> &mut Self {
+        let mut node = self;
+        for name in path.split('.') {
+            let place = match node.place(name) {
+                Some(known) => known,
+                None => {
+                    let place = node.first_of(name.len());
+                    let child = Self {
+                        name: name.to_owned(),
+                        ..Self::default()
+                    };
+                    node.children.insert(place, child);
+                    place
+                }
+            };
+            node = &mut node.children[place];
+        }
+        node
+    }
+
+    /// Ignores case, as in names of headers.
+    fn place(&self, name: &str) -> Option<usize> {
+        let first = self.first_of(name.len());
+        let children = self.children[first..].iter();
+        let mut alike = children.take_while(|child| child.name.len() == name.len());
+        let place = alike.position(|child| child.name.eq_ignore_ascii_case(name))?;
+        Some(first + place)
+    }
+
+    /// The index of the first child whose name is at least this long.
+    fn first_of(&self, length: usize) -> usize {
+        self.children
+            .partition_point(|child| child.name.len() < length)
+    }
+
+    /// Whether all lines of the header count: each proxy appends to the list, or adds a line.
+    pub(crate) fn is_list(&self) -> bool {
+        let mut meanings = self.meanings.iter();
+        meanings.any(|(meaning, _)| *meaning == Meaning::ForwardedFor)
+    }
+
+    /// The child with this name; some servers write dots for nested objects.
+    pub(crate) fn child(&self, name: &str) -> Option<&Self> {
+        match self.place(name) {
+            Some(place) => Some(&self.children[place]),
+            None if name.bytes().any(|byte| byte == b'.') => {
+                let mut names = name.split('.');
+                names.try_fold(self, |node, name| Some(&node.children[node.place(name)?]))
+            }
+            None => None,
+        }
+    }
+}
+
+impl FieldNames {
+    /// The number of needs.
+    pub(crate) fn needs(&self) -> usize {
+        let last = self.needed.last_key_value();
+        last.map_or(0, |(last, _)| last + 1)
+    }
+}
+
+/// Caddy's replacement for credentials; before 2.7 it logged an empty list.
+const REDACTED: &str = "REDACTED";
+
+/// The value of a field with several names.
+#[derive(Default)]
+pub(crate) struct Best<'a>(Option<(usize, Scalar<'a>)>);
+
+#[derive(Clone)]
+pub(crate) enum Scalar<'a> {
+    Text(Cow<'a, str>),
+    /// Exact: clients may have 64-bit numbers as names.
+    Integer(i128),
+    Number(f64),
+}
+
+impl<'a> Best<'a> {
+    /// Keeps the value if its name ranks above that of the current one.
+    pub(crate) fn offer(&mut self, place: usize, value: &Scalar<'a>) {
+        if self.0.as_ref().is_none_or(|(best, _)| place < *best) {
+            self.0 = Some((place, value.clone()));
+        }
+    }
+
+    pub(crate) const fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn value(self) -> Option<Scalar<'a>> {
+        self.0.map(|(_, value)| value)
+    }
+
+    pub(crate) fn text(self) -> Option<Cow<'a, str>> {
+        self.0
+            .map(|(_, value)| value.text())
+            .filter(|text| !text.is_empty() && text != "-")
+    }
+}
+
+impl<'a> Scalar<'a> {
+    pub(crate) fn text(self) -> Cow<'a, str> {
+        match self {
+            Self::Text(text) => text,
+            Self::Integer(number) => number.to_string().into(),
+            Self::Number(number) => number.to_string().into(),
+        }
+    }
+
+    /// The status of a response.
+    pub(crate) fn status(&self) -> Option<u16> {
+        let status = match self {
+            Self::Text(text) => text.parse().ok(),
+            Self::Integer(number) => u16::try_from(*number).ok(),
+            Self::Number(number) => {
+                let is_one = (0.0..1e3).contains(number) && number.fract() == 0.0;
+                is_one.then_some(*number as u16)
+            }
+        };
+        status.filter(|status| *status < 1_000)
+    }
+
+    /// Whether this is a number that is too small for a time.
+    pub(crate) fn is_small(&self) -> bool {
+        match self {
+            Self::Text(text) => text.parse().is_ok_and(is_small),
+            Self::Integer(number) => is_small(*number as f64),
+            Self::Number(number) => is_small(*number),
+        }
+    }
+
+    pub(crate) fn time(&self, dates: &mut Dates) -> Option<Instant> {
+        match self {
+            Self::Text(text) => dates.read(text),
+            Self::Integer(number) => from_integer(*number),
+            Self::Number(number) => from_number(*number),
+        }
+    }
+}
+
+/// A part of a request, which Caddy may hide.
+pub(crate) fn logged_part(text: Cow<'_, str>) -> LoggedPart<'_> {
+    match &*text {
+        REDACTED => LoggedPart::Unknown,
+        _ => LoggedPart::field(text),
     }
 }
 
