@@ -275,7 +275,7 @@ mod tests {
 
     use clap::{Arg, Command, CommandFactory as _};
 
-    use crate::arguments::Arguments;
+    use crate::Arguments;
 
     fn options<'c>(arguments: &'c Command, command: &str) -> Vec<&'c Arg> {
         let command = arguments.find_subcommand(command).expect("a command");

@@ -22,8 +22,7 @@ use tracing_subscriber::filter::LevelFilter;
 use self::{control_plane::control_plane, ignored::without_meaning, variables::Variables};
 use crate::{
     common_options,
-    runtime::run,
-    service_log::{self, Format, Level},
+    service_log::{self, Format, Level, run},
 };
 
 /// The longest deadline of Redis. Envoy's own deadline comes with each call.

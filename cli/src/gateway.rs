@@ -9,8 +9,7 @@ use tower_ratelimit_server::gateway::{
 
 use crate::{
     common_options::{Drain, Files, Operators, OrOff, Redis, Tls, address, time},
-    runtime::run,
-    service_log::Log,
+    service_log::{Log, run},
 };
 
 #[derive(Debug, Args)]

@@ -4,24 +4,20 @@
 //! The program is [`run`] with the arguments of the process. It is a library so that tests and
 //! other programs need no process.
 
-mod exit;
-mod plural;
-
 mod response_charge;
 
 mod output;
 
 mod check;
+#[cfg(feature = "serve")]
+mod envoy_files;
 mod explain;
 mod replay;
 
 #[cfg(feature = "serve")]
-mod service_log;
-
-#[cfg(feature = "serve")]
 mod common_options;
 #[cfg(feature = "serve")]
-mod runtime;
+mod service_log;
 
 #[cfg(feature = "serve")]
 mod envoy_drop_in;
@@ -34,20 +30,75 @@ mod serve;
 #[cfg(feature = "serve")]
 mod top;
 
-mod arguments;
-
 use std::{
     ffi::OsString,
     io::{self, Write},
     path::Path,
 };
 
-use clap::{Parser, error::ErrorKind};
+use clap::{Parser, Subcommand, error::ErrorKind};
 
 use self::{
-    arguments::{Arguments, Command},
-    exit::{OK, USAGE},
+    check::Check,
+    output::{Findings, OK, USAGE},
 };
+
+/// Limits of tower-ratelimit: check rule files, explain quotas, try both on access logs, and serve
+/// them.
+#[derive(Debug, Parser)]
+#[command(name = "tower-ratelimit", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Checks rule files. With --request, explains which rules apply to it.
+    ///
+    /// Exit codes: 0 without faults, 1 with faults, 2 for wrong arguments and unreadable files.
+    Check(Box<Check>),
+    /// Replays access logs against limits before they are in force.
+    ///
+    /// Exit codes: 0 on success, 1 if no line could be read, 2 for wrong arguments and files that
+    /// cannot be opened, 3 if a larger share is limited than --fail-above allows.
+    Replay(Box<replay::Replay>),
+    /// Serves limits to Envoy and other proxies, by rule files of Envoy's reference service.
+    ///
+    /// SIGTERM drains and stops the service, SIGHUP reads the files again. Each option can be set
+    /// by an environment variable, such as TOWER_RATELIMIT_GRPC. Exit codes: 0 after a signal, 2
+    /// for wrong arguments and files.
+    #[cfg(feature = "serve")]
+    Serve(Box<serve::Serve>),
+    /// Serves limits to Envoy as a drop-in for its reference service, by the same environment
+    /// variables.
+    ///
+    /// RUNTIME_ROOT, GRPC_PORT, REDIS_URL and so on; the page on the service lists them. Changed
+    /// files are read again. Exit codes as for `serve`.
+    #[cfg(feature = "serve")]
+    Envoy,
+    /// Checks whether a service is ready: exits with 0 if it is, else with 1.
+    #[cfg(feature = "serve")]
+    Healthcheck(healthcheck::Healthcheck),
+    /// Forwards requests to a server, and limits them by rule files.
+    ///
+    /// SIGTERM drains and stops the gateway, SIGHUP reads the files again. Each option can be set
+    /// by an environment variable, such as TOWER_RATELIMIT_UPSTREAM. Exit codes: 0 after a signal,
+    /// 2 for wrong arguments and files.
+    #[cfg(feature = "serve")]
+    Gateway(Box<gateway::Gateway>),
+    /// Lists the keys that a service denies most often.
+    #[cfg(feature = "serve")]
+    Top(top::Top),
+    /// Prints the JSON Schema of rule files, for editors.
+    Schema,
+    /// Explains what a quota allows, such as "100/minute burst 200".
+    Explain {
+        /// The quota, with or without quotes.
+        #[arg(required = true)]
+        quota: Vec<String>,
+    },
+}
 
 /// Runs the program: writes to `out` and `errors`, with colours or without, and returns the exit
 /// code: 0 if all is well, 1 if there are faults, 2 for wrong arguments and unreadable files.
@@ -110,7 +161,9 @@ fn run_command(
     errors: &mut dyn Write,
 ) -> Result<(String, u8), String> {
     match command {
-        Command::Check(check) => check::check(&check, colours),
+        Command::Check(check) => {
+            findings(&check).map(|found| found.print(check.deny_warnings, check.output, colours))
+        }
         Command::Schema => Ok((tower_ratelimit::rules::schema(), OK)),
         Command::Replay(replay) => replay.run(out, errors).map(|exit| (String::new(), exit)),
         #[cfg(feature = "serve")]
@@ -120,7 +173,7 @@ fn run_command(
         #[cfg(feature = "serve")]
         Command::Healthcheck(arguments) => {
             let (line, is_ready) = healthcheck::healthcheck(&arguments);
-            Ok((line, if is_ready { OK } else { exit::FAULTS }))
+            Ok((line, if is_ready { OK } else { output::FAULTS }))
         }
         #[cfg(feature = "serve")]
         Command::Gateway(gateway) => gateway::gateway(*gateway).map(|()| (String::new(), OK)),
@@ -128,4 +181,13 @@ fn run_command(
         Command::Top(arguments) => top::top(&arguments, out).map(|()| (String::new(), OK)),
         Command::Explain { quota } => explain::explain(&quota.join(" ")).map(|text| (text, OK)),
     }
+}
+
+/// Checks rules of requests, or files of Envoy's rate limit service.
+fn findings(check: &Check) -> Result<Findings, String> {
+    #[cfg(feature = "serve")]
+    if envoy_files::is_meant(check) {
+        return envoy_files::check(check);
+    }
+    check::check(check)
 }

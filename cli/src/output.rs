@@ -1,4 +1,4 @@
-//! Findings as text, as JSON, and as annotations of a GitHub workflow.
+//! Findings as text, as JSON, and as annotations of a GitHub workflow; and the exit codes of the program.
 
 use std::{fmt::Write, net::IpAddr};
 
@@ -10,13 +10,26 @@ use tower_ratelimit::{
     decision::Policy,
     limiter::QuotaChange,
     rules::{
-        ExplainedLimit, Explanation, Problem, RuleChanges, RuleExplanation, RuleReason,
+        ExplainedLimit, Explanation, Problem, RuleChanges, RuleExplanation, RuleReason, RulesError,
         RulesOutcome,
     },
 };
 use tower_ratelimit_replay::timestamps;
 
-use crate::{plural::counted, response_charge::ResponseCharge};
+use crate::response_charge::ResponseCharge;
+
+/// No faults.
+pub(crate) const OK: u8 = 0;
+/// Faults, or warnings if they are denied.
+pub(crate) const FAULTS: u8 = 1;
+/// Wrong arguments, or an unreadable file.
+pub(crate) const USAGE: u8 = 2;
+
+/// `1 rule`, `2 rules`.
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{ending}")
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
@@ -57,12 +70,37 @@ pub(crate) struct ExplainedRequest {
 }
 
 impl Findings {
-    pub(crate) fn print(&self, output: OutputFormat, colours: bool) -> String {
-        match output {
+    /// The faults of rules that cannot be used.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read.
+    pub(crate) fn of_error(error: &RulesError) -> Result<Self, String> {
+        if error.is_unreadable() {
+            return Err(error.to_string());
+        }
+        Ok(Self {
+            problems: error.problems().to_vec(),
+            more: error.more(),
+            ..Self::default()
+        })
+    }
+
+    /// The text to print, and the exit code.
+    pub(crate) fn print(
+        mut self,
+        denies_warnings: bool,
+        output: OutputFormat,
+        colours: bool,
+    ) -> (String, u8) {
+        self.refused = denies_warnings && self.problems.iter().any(Problem::is_warning);
+        let text = match output {
             OutputFormat::Text => self.text(&Paint(colours)),
             OutputFormat::Json => format!("{:#}\n", self.json()),
             OutputFormat::Github => self.github(),
-        }
+        };
+        let is_ok = self.rules.is_some() && !self.refused;
+        (text, if is_ok { OK } else { FAULTS })
     }
 
     fn text(&self, paint: &Paint) -> String {

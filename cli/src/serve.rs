@@ -1,23 +1,21 @@
 //! `serve`: Envoy's rate limit service.
 
-mod control_plane;
-mod quotas;
-
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
+use http::HeaderName;
 use ipnet::IpNet;
 use tower_ratelimit_server::{
     HeaderSet, OnFailure,
     decide::Modes,
+    rlqs::RlqsSettings,
     serve::{self, Settings},
+    xds::{ControlPlane, ControlPlaneTls},
 };
 
-use self::{control_plane::Xds, quotas::Rlqs};
 use crate::{
     common_options::{Drain, Files, Operators, Redis, Tls, address, time},
-    runtime::run,
-    service_log::Log,
+    service_log::{Log, run},
 };
 
 #[derive(Debug, Args)]
@@ -271,4 +269,237 @@ fn settings(serve: Serve) -> (Log, Settings) {
         .headers(serve.rls_headers)
         .problem_body(serve.rls_body == DeniedBody::Problem);
     (serve.log, settings)
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Control plane")]
+struct Xds {
+    /// Takes the limits from the control plane at this URL, such as http://10.0.0.7:18000 or
+    /// https://envoy-gateway:18001, and not from files.
+    #[arg(
+        long,
+        value_name = "URL",
+        value_parser = url,
+        conflicts_with_all = ["rules", "auth_rules", "watch"],
+        env = "TOWER_RATELIMIT_XDS"
+    )]
+    xds: Option<Url>,
+    /// The name under which the control plane knows this service.
+    #[arg(
+        long,
+        value_name = "ID",
+        default_value = "default",
+        env = "TOWER_RATELIMIT_XDS_NODE"
+    )]
+    xds_node: String,
+    /// Authorities of the control plane, in PEM. Default: those of the system. These files are read
+    /// for each connection.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "xds",
+        env = "TOWER_RATELIMIT_XDS_CA"
+    )]
+    xds_ca: Option<PathBuf>,
+    /// The certificate that this service presents to the control plane, in PEM.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "xds_key",
+        env = "TOWER_RATELIMIT_XDS_CERT"
+    )]
+    xds_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "xds_cert",
+        env = "TOWER_RATELIMIT_XDS_KEY"
+    )]
+    xds_key: Option<PathBuf>,
+    /// The name in the control plane's certificate. Default: the host of the URL.
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "xds",
+        env = "TOWER_RATELIMIT_XDS_SERVER_NAME"
+    )]
+    xds_server_name: Option<String>,
+    /// The most bytes of a set of limits.
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 4 << 20,
+        env = "TOWER_RATELIMIT_XDS_MAX_MESSAGE_BYTES"
+    )]
+    xds_max_message_bytes: usize,
+    /// Starts without limits; until they arrive, decisions are unavailable. Default: nothing
+    /// listens until then.
+    #[arg(long, requires = "xds", env = "TOWER_RATELIMIT_XDS_FORCE_START")]
+    xds_force_start: bool,
+}
+
+/// The URL of a control plane.
+#[derive(Debug, Clone)]
+struct Url {
+    address: String,
+    is_encrypted: bool,
+}
+
+fn url(text: &str) -> Result<Url, String> {
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+    let address = rest.strip_suffix('/').unwrap_or(rest);
+    let port = address
+        .rsplit_once(':')
+        .map(|(_, port)| port.parse::<u16>());
+    let is_encrypted = match scheme {
+        "http" => Some(false),
+        "https" => Some(true),
+        _ => None,
+    };
+    let is_address = matches!(port, Some(Ok(_))) && !address.contains(['/', '@', '?', '#']);
+    is_encrypted
+        .filter(|_| is_address)
+        .map(|is_encrypted| Url {
+            address: address.to_owned(),
+            is_encrypted,
+        })
+        .ok_or_else(|| "a control plane is such as http://10.0.0.7:18000".to_owned())
+}
+
+impl Xds {
+    fn control_plane(self) -> Option<ControlPlane> {
+        let Url {
+            address,
+            is_encrypted,
+        } = self.xds?;
+        let mut plane = ControlPlane::new(address);
+        plane.tls = is_encrypted.then(|| {
+            let mut tls = ControlPlaneTls::default();
+            tls.authority = self.xds_ca;
+            tls.certificate = self.xds_cert.zip(self.xds_key);
+            tls.server_name = self.xds_server_name;
+            tls
+        });
+        plane.node_id = self.xds_node;
+        plane.max_message_bytes = self.xds_max_message_bytes;
+        plane.starts_without_limits = self.xds_force_start;
+        Some(plane)
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Shares for Envoy")]
+struct Rlqs {
+    /// Assigns shares of limits to Envoys with the filter rate_limit_quota, which then decide by
+    /// themselves. With --redis, instances divide limits together.
+    #[arg(long, env = "TOWER_RATELIMIT_RLQS")]
+    rlqs: bool,
+    /// How long a share lasts without a further message: whole seconds, at least 10. Envoy reports
+    /// every 5 seconds. Instances with one Redis need the same.
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = ttl, env = "TOWER_RATELIMIT_RLQS_TTL")]
+    rlqs_ttl: Duration,
+    /// How long a bucket without requests is kept.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time, env = "TOWER_RATELIMIT_RLQS_IDLE")]
+    rlqs_idle: Duration,
+    /// Requests in buckets that get no share: beyond a maximum, or with pairs that fit too many
+    /// orders.
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "deny",
+        env = "TOWER_RATELIMIT_RLQS_EXCESS"
+    )]
+    rlqs_excess: Excess,
+    /// The header of streams with the Envoy's name, so that each keeps its shares when it
+    /// reconnects: initial_metadata of Envoy's rlqs_server. Otherwise an Envoy is the address of its
+    /// connection.
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = header,
+        env = "TOWER_RATELIMIT_RLQS_CLIENT_HEADER"
+    )]
+    rlqs_client_header: Option<HeaderName>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Excess {
+    /// All pass.
+    Allow,
+    /// None pass.
+    Deny,
+}
+
+fn ttl(text: &str) -> Result<Duration, String> {
+    let ttl = time(text)?;
+    let is_whole = ttl.subsec_nanos() == 0 && (10..=3_600).contains(&ttl.as_secs());
+    is_whole
+        .then_some(ttl)
+        .ok_or_else(|| "a share lasts for whole seconds, from 10s to 1h".to_owned())
+}
+
+/// Accepts what gRPC sends as text metadata.
+fn header(text: &str) -> Result<HeaderName, String> {
+    let name = HeaderName::from_bytes(text.as_bytes()).ok();
+    let is_text = |name: &HeaderName| {
+        let name = name.as_str();
+        !name.ends_with("-bin") && !name.starts_with("grpc-")
+    };
+    name.filter(is_text).ok_or_else(|| {
+        "a header's name is letters, digits and -, begins not with grpc- and ends not with -bin"
+            .to_owned()
+    })
+}
+
+impl Rlqs {
+    fn settings(self) -> Option<RlqsSettings> {
+        let mut settings = RlqsSettings::default();
+        (settings.ttl, settings.idle) = (self.rlqs_ttl, self.rlqs_idle);
+        settings.excess_passes = self.rlqs_excess == Excess::Allow;
+        settings.client_header = self.rlqs_client_header;
+        self.rlqs.then_some(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_have_a_scheme_and_a_port() {
+        let parsed = url("https://envoy-gateway:18001/").expect("a URL");
+        assert_eq!(parsed.address, "envoy-gateway:18001");
+        assert!(parsed.is_encrypted);
+        assert!(!url("http://[::1]:18000").expect("a URL").is_encrypted);
+        for wrong in [
+            "",
+            "envoy-gateway:18001",
+            "http://envoy-gateway",
+            "grpc://envoy-gateway:18001",
+            "http://eve@envoy-gateway:18001",
+            "http://envoy-gateway:18001/limits",
+            "http://envoy-gateway:x",
+        ] {
+            assert!(url(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shares_last_for_whole_seconds() {
+        assert_eq!(ttl("15s"), Ok(Duration::from_secs(15)));
+        assert_eq!(ttl("1m"), Ok(Duration::from_secs(60)));
+        for wrong in ["9s", "10500ms", "2h", "x"] {
+            assert!(ttl(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn clients_are_named_by_a_header_of_text() {
+        assert_eq!(header("X-Envoy"), Ok(HeaderName::from_static("x-envoy")));
+        for wrong in ["", "a b", "ä", "x:", "x-bin", "grpc-x"] {
+            let error = header(wrong).expect_err(wrong);
+            assert!(error.contains("letters, digits"), "{error}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use std::{
 use clap::Args;
 use serde_json::Value;
 
-use crate::{common_options::address, plural::counted};
+use crate::{common_options::address, output::counted};
 
 /// The timeout of each step of the request.
 const TIMEOUT: Duration = Duration::from_secs(3);

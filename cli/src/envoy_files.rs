@@ -3,21 +3,16 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use serde_json::{Value, json};
-use tower_ratelimit::rules::Problem;
 use tower_ratelimit_server::{
     lyft::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit, Rules},
     protobuf_messages::{Entry, RateLimitDescriptor},
 };
 
-use super::arguments::Check;
-use crate::{
-    exit::{FAULTS, OK},
-    output::Findings,
-};
+use crate::{check::Check, output::Findings};
 
 /// Whether the files are Envoy's: one of them has a domain, or the arguments are for such files
 /// only.
-pub(super) fn is_meant(check: &Check) -> bool {
+pub(crate) fn is_meant(check: &Check) -> bool {
     check.strict_envoy
         || check.merge_domains
         || !check.descriptor.is_empty()
@@ -45,8 +40,10 @@ fn has_domain_itself(file: &Path) -> bool {
         || text.lines().any(|line| line.starts_with("domain:"))
 }
 
-/// Returns the text to print, and the exit code.
-pub(super) fn check(check: &Check, colours: bool) -> Result<(String, u8), String> {
+/// # Errors
+///
+/// Wrong arguments, or a file that cannot be read.
+pub(crate) fn check(check: &Check) -> Result<Findings, String> {
     if check.request.is_some() || !check.against.is_empty() || check.format.is_some() {
         return Err(
             "--request, --against and --format are for rules of requests, and these are files of Envoy's rate limit \
@@ -55,38 +52,32 @@ pub(super) fn check(check: &Check, colours: bool) -> Result<(String, u8), String
         );
     }
     let descriptors = descriptors(&check.descriptor)?;
-    let mut findings = Findings {
-        noun: Some("limit"),
-        ..Findings::default()
-    };
     let builder = Rules::builder()
         .strict(check.strict_envoy)
         .merge_domains(check.merge_domains);
     let rules = match builder.read(&check.files) {
         Ok(rules) => rules,
-        Err(error) if error.is_unreadable() => return Err(error.to_string()),
-        Err(error) => {
-            findings.problems = error.problems().to_vec();
-            findings.more = error.more();
-            return Ok((findings.print(check.output, colours), FAULTS));
-        }
+        Err(error) => return Findings::of_error(&error),
     };
-    findings.rules = Some(rules.len());
-    findings.problems = rules.warnings().to_vec();
-    if let Some((domain, descriptors)) = &descriptors {
-        let explanations = rules.explain(domain, descriptors);
-        let explained: Vec<_> = descriptors.iter().zip(&explanations).collect();
-        let text = explained
-            .iter()
-            .map(|(descriptor, explanation)| text(domain, descriptor, explanation));
-        let json = explained
-            .iter()
-            .map(|(descriptor, explanation)| json(domain, descriptor, explanation));
-        findings.descriptors = Some((text.collect(), json.collect()));
-    }
-    findings.refused = check.deny_warnings && findings.problems.iter().any(Problem::is_warning);
-    let exit = if findings.refused { FAULTS } else { OK };
-    Ok((findings.print(check.output, colours), exit))
+    let descriptors = descriptors.map(|(domain, descriptors)| {
+        let explanations = rules.explain(&domain, &descriptors);
+        let explained = || descriptors.iter().zip(&explanations);
+        (
+            explained()
+                .map(|(of, why)| text(&domain, of, why))
+                .collect(),
+            explained()
+                .map(|(of, why)| json(&domain, of, why))
+                .collect(),
+        )
+    });
+    Ok(Findings {
+        rules: Some(rules.len()),
+        problems: rules.warnings().to_vec(),
+        noun: Some("limit"),
+        descriptors,
+        ..Findings::default()
+    })
 }
 
 /// The domain and the descriptors of the arguments, if there are any.
