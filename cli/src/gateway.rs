@@ -3,8 +3,9 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
-use tower_ratelimit_server::gateway::{
-    self, Settings, Upstream, UpstreamHost, UpstreamHttp, UpstreamTls,
+use tower_ratelimit_server::{
+    ClientTls,
+    gateway::{self, Settings, Upstream, UpstreamHost, UpstreamHttp},
 };
 
 use crate::{
@@ -150,10 +151,10 @@ struct ToUpstream {
 
 impl ToUpstream {
     fn set(self, settings: &mut Settings) {
-        let mut tls = UpstreamTls::default();
+        let mut tls = ClientTls::default();
         tls.authority = self.upstream_ca;
         tls.certificate = self.upstream_cert.zip(self.upstream_key);
-        tls.name = self.upstream_name;
+        tls.server_name = self.upstream_name;
         settings.upstream_tls = tls;
         settings.upstream_host = self.upstream_host;
         settings.upstream_http = self.upstream_http;

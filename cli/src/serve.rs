@@ -6,11 +6,11 @@ use clap::{Args, ValueEnum};
 use http::HeaderName;
 use ipnet::IpNet;
 use tower_ratelimit_server::{
-    HeaderSet, OnFailure,
+    ClientTls, HeaderSet, OnFailure,
     decide::Modes,
     rlqs::RlqsSettings,
     serve::{self, Settings},
-    xds::{ControlPlane, ControlPlaneTls},
+    xds::ControlPlane,
 };
 
 use crate::{
@@ -375,7 +375,7 @@ impl Xds {
         } = self.xds?;
         let mut plane = ControlPlane::new(address);
         plane.tls = is_encrypted.then(|| {
-            let mut tls = ControlPlaneTls::default();
+            let mut tls = ClientTls::default();
             tls.authority = self.xds_ca;
             tls.certificate = self.xds_cert.zip(self.xds_key);
             tls.server_name = self.xds_server_name;

@@ -1,42 +1,35 @@
 //! Decisions about a request by the rules and the counters.
 
-mod bucket_limit;
 mod charges;
-mod dynamic_metadata;
 mod lent_units;
 mod lookup;
-mod observe;
-mod operation;
-mod overrides;
 mod reservation;
-mod service_modes;
-mod verdict;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use tokio::{task::JoinError, time::Instant};
-use tower_ratelimit::{Decision, observe::TopKeys, reject::quota_exceeded};
+use tower_ratelimit::{Decision, Key, decision::Op, observe::TopKeys, reject::quota_exceeded};
 
-pub(crate) use self::bucket_limit::{BucketLimit, CountedLimit, KeyCounter, LimitOfBucket};
-pub(crate) use self::lent_units::{Charged, UnitOp};
-pub(crate) use self::operation::{Count, Operation};
-pub(crate) use self::reservation::ReservedUnits;
-pub use self::service_modes::Modes;
-use self::{
-    dynamic_metadata::metadata,
-    lookup::{Lookup, look_up},
-    overrides::Overrides,
-    verdict::Verdict,
+use self::lookup::{Limited, Lookup, Overrides, look_up};
+pub(crate) use self::{
+    lent_units::{Charged, UnitOp},
+    reservation::ReservedUnits,
 };
-pub use crate::decide_and_serve_errors::DecideError;
+pub use crate::errors::DecideError;
 use crate::{
+    errors::invalid,
+    events,
     limiters_by_period::{Charge, Counters, Measure},
-    lyft::{Rules, merge_metadata},
+    lyft::{Rules, StatsName, TooManyOrders, merge_metadata},
     protobuf_messages::{
-        Code, DescriptorStatus, Duration, HeaderValue, RateLimitRequest, RateLimitResponse, Struct,
+        Code, DescriptorStatus, Duration, Entry, HeaderValue, RateLimitDescriptor,
+        RateLimitRequest, RateLimitResponse, Struct, Value, ValueKind,
     },
-    reference_statistics::Statistics,
-    response_headers::fields,
+    reference_statistics::{NearLimit, Statistics},
+    response_headers::{HeaderNames, HeaderSet, fields},
     telemetry::Span,
 };
 
@@ -346,6 +339,375 @@ fn seconds_until_reset(measure: Measure, decision: &Decision) -> u64 {
                 .or_else(|| status.reset_after())
                 .unwrap_or_default();
             (until.as_secs() + u64::from(until.subsec_nanos() > 0)).max(1)
+        }
+    }
+}
+
+/// How requests are charged and answered, for all rules.
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct Modes {
+    shadow: bool,
+    quota: bool,
+    metadata: bool,
+    charge_admitted: bool,
+    near_limit: NearLimit,
+    headers: Vec<HeaderSet>,
+    header_names: HeaderNames,
+    problem_body: bool,
+}
+
+impl Modes {
+    /// Whether all requests pass; their statuses still report exceeded limits. Defaults to false.
+    pub const fn shadow(mut self, shadow: bool) -> Self {
+        self.shadow = shadow;
+        self
+    }
+
+    /// Whether every limited descriptor is a quota, as if its rule had `quota_mode`: a request is denied only when
+    /// all of them are exceeded. Defaults to false.
+    pub const fn quota(mut self, quota: bool) -> Self {
+        self.quota = quota;
+        self
+    }
+
+    /// Whether responses have dynamic metadata: the request, and the `metadata` of the descriptors that passed.
+    /// Defaults to false.
+    pub const fn metadata(mut self, metadata: bool) -> Self {
+        self.metadata = metadata;
+        self
+    }
+
+    /// Whether only requests that pass are charged. Defaults to false, as in the reference: each descriptor is
+    /// charged independently of the others, also beyond its limit.
+    ///
+    /// With `true`, each request is decided in a tokio task of its own. If one descriptor denies, the charges of the
+    /// others are refunded at once. Until then concurrent requests may find less remaining, never more.
+    pub const fn charge_admitted(mut self, admitted: bool) -> Self {
+        self.charge_admitted = admitted;
+        self
+    }
+
+    /// The share of a limit, from 0 to 1, above which statistics count units as near the limit. Defaults to 0.8.
+    pub const fn near_limit(mut self, share: f32) -> Self {
+        self.near_limit = NearLimit(share);
+        self
+    }
+
+    /// The header fields for the response to the client. Defaults to none.
+    pub fn headers(mut self, headers: impl IntoIterator<Item = HeaderSet>) -> Self {
+        self.headers = headers.into_iter().collect();
+        self
+    }
+
+    /// The names of the three fields of [`HeaderSet::Envoy`]: the limit, the units that remain, and the seconds to
+    /// its end. They are written in lower case.
+    pub fn header_names(mut self, names: [&str; 3]) -> Self {
+        self.header_names = HeaderNames(names.map(str::to_ascii_lowercase));
+        self
+    }
+
+    /// Whether denied clients get a problem document, as from the layers of tower-ratelimit. Defaults to false: an
+    /// empty body. Envoy sends gRPC clients the document as the message.
+    pub const fn problem_body(mut self, problem: bool) -> Self {
+        self.problem_body = problem;
+        self
+    }
+}
+
+/// Whether a request passes, and the reason.
+struct Verdict {
+    passes: bool,
+    /// The last descriptor that is over its limit and is no quota.
+    over: Option<usize>,
+}
+
+impl Verdict {
+    fn of(modes: &Modes, lookups: &[Lookup<'_>], statuses: &[DescriptorStatus]) -> Self {
+        let (mut quotas, mut quotas_over, mut over) = (0, 0, None);
+        for (at, (lookup, status)) in lookups.iter().zip(statuses).enumerate() {
+            let is_quota = match lookup {
+                Lookup::Unlimited => continue,
+                Lookup::Nothing => modes.quota,
+                Lookup::Limited(limited) => modes.quota || limited.quota,
+            };
+            quotas += u32::from(is_quota);
+            match status.code() {
+                Code::OverLimit if is_quota => quotas_over += 1,
+                Code::OverLimit => over = Some(at),
+                _ => {}
+            }
+        }
+        let is_over = over.is_some() || quotas > 0 && quotas == quotas_over;
+        Self {
+            passes: !is_over || modes.shadow,
+            over,
+        }
+    }
+}
+
+/// The request, and the metadata of the descriptors that passed.
+fn metadata(request: &RateLimitRequest, passed: Struct) -> Struct {
+    let mut metadata = Struct::default();
+    let mut put = |name: &str, value: Value| drop(metadata.fields.insert(name.to_owned(), value));
+    put("domain", Value::text(&request.domain));
+    let descriptors = request.descriptors.iter().map(descriptor_metadata);
+    put("descriptors", Value::list(descriptors));
+    if request.hits_addend > 0 {
+        let hits = f64::from(request.hits_addend);
+        put("hitsAddend", ValueKind::Number(hits).into());
+    }
+    if !passed.fields.is_empty() {
+        put("metadata", ValueKind::Struct(passed).into());
+    }
+    metadata
+}
+
+fn descriptor_metadata(descriptor: &RateLimitDescriptor) -> Value {
+    let mut fields = Struct::default();
+    let entries = descriptor
+        .entries
+        .iter()
+        .map(|entry| Value::text(format!("{}={}", entry.key, entry.value)));
+    fields
+        .fields
+        .insert("entries".to_owned(), Value::list(entries));
+    if let Some(limit) = &descriptor.limit {
+        let text = format!(
+            "requests_per_unit:{} unit:{}",
+            limit.requests_per_unit,
+            limit.unit().name()
+        );
+        fields.fields.insert("limit".to_owned(), Value::text(text));
+    }
+    if let Some(hits) = descriptor.hits_addend {
+        let hits = ValueKind::Number(hits as f64);
+        fields.fields.insert("hitsAddend".to_owned(), hits.into());
+    }
+    ValueKind::Struct(fields).into()
+}
+
+impl RateLimits {
+    /// The descriptors that are denied most often, as texts such as `user=eve,path=/`, by the names of their limits.
+    /// Other limits may use the same observer.
+    pub fn top(&self) -> &Arc<TopKeys> {
+        &self.0.top
+    }
+
+    fn observe(
+        &self,
+        rules: &Rules,
+        request: &RateLimitRequest,
+        lookups: &[Lookup<'_>],
+        decisions: &[Option<Decision>],
+    ) {
+        let RateLimitRequest {
+            domain,
+            descriptors,
+            ..
+        } = request;
+        for ((descriptor, lookup), decision) in descriptors.iter().zip(lookups).zip(decisions) {
+            let (Lookup::Limited(limited), Some(decision)) = (lookup, decision) else {
+                continue;
+            };
+            if let Some(reason) = decision.degraded_by() {
+                events::rls_degraded(reason.as_str());
+            }
+            if decision.is_denied() && !limited.charge.is_refund {
+                let RateLimitDescriptor { entries, limit, .. } = descriptor;
+                let found = rules.find(domain, entries).filter(|_| limit.is_none());
+                let name =
+                    found.map_or_else(|| domain.clone(), |found| found.name(domain, entries));
+                let key = Key::from(text(entries));
+                if limited.shadow || self.0.modes.shadow {
+                    self.0.top.denied_and_passed(&key, name);
+                } else {
+                    self.0.top.denied(&key, name);
+                }
+            }
+        }
+    }
+}
+
+/// The entries in the format of the admin service.
+fn text(entries: &[Entry]) -> String {
+    let entries = entries.iter();
+    let texts = entries.map(|Entry { key, value }| {
+        if value.is_empty() {
+            key.clone()
+        } else {
+            format!("{key}={value}")
+        }
+    });
+    texts.collect::<Vec<_>>().join(",")
+}
+
+/// An operation of an operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// Read the count.
+    Peek,
+    Hit(u64),
+    Refund(u64),
+    Reset,
+}
+
+impl Operation {
+    /// The operation on the counter of a charge.
+    fn op(self, charge: Charge) -> Op {
+        match self {
+            Self::Peek => with_units(charge, 0, false).count(),
+            Self::Hit(units) => with_units(charge, units, false).count(),
+            Self::Refund(units) => with_units(charge, units, true).count(),
+            Self::Reset => Op::Reset,
+        }
+    }
+}
+
+fn with_units(charge: Charge, units: u64, is_refund: bool) -> Charge {
+    Charge {
+        units,
+        is_refund,
+        ..charge
+    }
+}
+
+/// The count of a descriptor after an operation.
+#[derive(Debug)]
+pub(crate) struct Count {
+    /// The name of the limit.
+    pub(crate) name: String,
+    pub(crate) limit: u32,
+    pub(crate) decision: Decision,
+}
+
+impl RateLimits {
+    /// Applies an operation to the count of these entries, under the limit or the domain of this name; `None` if no
+    /// limit matches. A limit that is switched off keeps its count.
+    ///
+    /// # Errors
+    ///
+    /// When the counters do not respond.
+    pub(crate) async fn operate(
+        &self,
+        name: &str,
+        entries: Vec<Entry>,
+        operation: Operation,
+    ) -> Result<Option<Count>, DecideError> {
+        let Some(rules) = self.rules() else {
+            return Ok(None);
+        };
+        let Some((domain, found)) = rules.named(name, &entries) else {
+            return Ok(None);
+        };
+        let name = found.name(domain, &entries);
+        let request = RateLimitRequest {
+            domain: domain.to_owned(),
+            descriptors: vec![RateLimitDescriptor {
+                entries,
+                ..RateLimitDescriptor::default()
+            }],
+            hits_addend: 0,
+        };
+        let lookups = look_up(&rules, &self.overrides().switched_on(), &request)?;
+        let [Lookup::Limited(Limited { key, charge, .. })] = lookups.as_slice() else {
+            return Ok(None);
+        };
+        let op = operation.op(*charge);
+        let charge = with_units(*charge, 0, false);
+        let answer = self.0.counters.start(key, charge, op.as_ref(), None);
+        let decision = answer.map_err(|error| invalid(error.to_string()))?.await?;
+        Ok(Some(Count {
+            name,
+            limit: charge.requests,
+            decision,
+        }))
+    }
+}
+
+/// The limit of a bucket.
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for each report"
+)]
+pub(crate) enum BucketLimit {
+    /// No limit, or an unlimited one.
+    Nothing,
+    Limited(LimitOfBucket),
+    /// A limit that counts and denies nothing.
+    Shadow(LimitOfBucket),
+    /// The id fits the rules in too many orders.
+    Ambiguous,
+}
+
+/// A counter: a key, and how it counts.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct KeyCounter {
+    pub(crate) key: Key,
+    pub(crate) measure: Measure,
+}
+
+/// A limit and its counter, which many parts of the quota service keep.
+#[derive(Debug, Clone)]
+pub(crate) struct CountedLimit {
+    pub(crate) counter: Arc<KeyCounter>,
+    pub(crate) requests: u32,
+}
+
+/// A limit, and its name in statistics.
+#[derive(Debug, Clone)]
+pub(crate) struct LimitOfBucket {
+    pub(crate) counted: CountedLimit,
+    stats: StatsName,
+    /// Whether the rule, and not the service, is in shadow mode.
+    is_shadow: bool,
+}
+
+impl RateLimits {
+    /// The limit of a bucket with these pairs; `None` without rules.
+    pub(crate) fn bucket_limit(
+        &self,
+        domain: &str,
+        pairs: &BTreeMap<String, String>,
+    ) -> Option<BucketLimit> {
+        let rules = self.rules()?;
+        Some(match rules.in_order(domain, pairs) {
+            Ok(Some(entries)) => self.limit_of(&rules, domain, entries),
+            Ok(None) => BucketLimit::Nothing,
+            Err(TooManyOrders) => BucketLimit::Ambiguous,
+        })
+    }
+
+    fn limit_of(&self, rules: &Rules, domain: &str, entries: Vec<Entry>) -> BucketLimit {
+        let request = RateLimitRequest {
+            domain: domain.to_owned(),
+            descriptors: vec![RateLimitDescriptor {
+                entries,
+                ..RateLimitDescriptor::default()
+            }],
+            hits_addend: 0,
+        };
+        // A descriptor without a limit of its own is never invalid.
+        let lookups = look_up(rules, &self.overrides(), &request).unwrap_or_default();
+        let Some(Lookup::Limited(limited)) = lookups.into_iter().next() else {
+            return BucketLimit::Nothing;
+        };
+        let limit = LimitOfBucket {
+            counted: CountedLimit {
+                counter: Arc::new(KeyCounter {
+                    key: limited.key,
+                    measure: limited.charge.measure,
+                }),
+                requests: limited.charge.requests,
+            },
+            stats: limited.stats,
+            is_shadow: limited.shadow,
+        };
+        if limit.is_shadow || self.0.modes.shadow {
+            BucketLimit::Shadow(limit)
+        } else {
+            BucketLimit::Limited(limit)
         }
     }
 }

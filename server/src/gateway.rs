@@ -4,36 +4,24 @@
 //! forwards what is allowed. Metrics, probes and operators have listeners of their own: all paths of the main
 //! listener belong to the upstream.
 
-mod body_waits;
+mod bodies;
 mod denied_page;
-mod download;
-mod failures;
-mod hidden_trailers;
 mod hop_by_hop_headers;
-mod host;
-mod malformed_clients;
-mod metrics_and_admin_listeners;
-mod permit;
-mod problem_response;
-mod progress;
 mod proxy;
 mod request_checks;
 mod settings;
 #[cfg(test)]
 mod tests;
-mod upgrade;
-mod upload;
-mod upstream_address;
-mod upstream_buffers;
-mod upstream_connector;
-mod upstream_http1;
-mod upstream_http2;
-mod websocket_frames;
+mod upstream;
+mod websocket;
 
-use std::{future::pending, sync::Arc, time::Duration};
+use std::{fmt, future::pending, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::Request;
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{
+    net::TcpListener,
+    task::{JoinHandle, JoinSet},
+};
 use tower_ratelimit::{
     OnFailure,
     observe::MetricsObserver,
@@ -41,30 +29,23 @@ use tower_ratelimit::{
 };
 use tracing::info;
 
-use self::{
-    denied_page::DeniedPage,
-    metrics_and_admin_listeners::{SideListeners, SideServers},
-    request_checks::CheckedProxy,
-    upstream_connector::TlsToUpstream,
-};
-pub use self::{
-    settings::Settings,
-    upstream_address::{Upstream, UpstreamHost, UpstreamHttp, UpstreamTls},
-};
+pub use self::settings::{Settings, Upstream, UpstreamHost, UpstreamHttp};
+use self::{denied_page::DeniedPage, request_checks::CheckedProxy, upstream::TlsToUpstream};
 pub use crate::store::RedisTlsFiles;
 use crate::{
-    admin::{Admin, LiveSources, Room},
-    connections::{self, ConnectionLimits, ConnectionSlots, listen},
+    admin::{Admin, AdminListener, LiveSources, Room},
+    connections::{
+        self, ConnectionLimits, ConnectionSlots, MAX_CONNECTIONS, call_routes, listen,
+        listen_unless_off,
+    },
     decide::{Modes, RateLimits},
-    decide_and_serve_errors::{ServeError, fault},
     decision_counts::DecisionCounts,
-    http_routes::Draining,
+    errors::{ServeError, counted, fault},
+    http_routes::{Draining, probes},
     metrics::Metrics,
-    plural::counted,
     rules_source::{Source, warn_of},
     shutdown::{self, Signals, Stop},
-    state_file::{StateFile, save_at_end, save_each_minute},
-    store::Store,
+    store::{StateFile, Store, save_at_end, save_each_minute},
     telemetry::{Caller, observed},
     tls::{self, Tls},
     watch::{Watch, reload_on_change},
@@ -295,5 +276,77 @@ impl Running {
             side_servers.end().await;
         };
         shutdown::drain(drain, &self.stop, all).await
+    }
+}
+
+/// The bound side listeners.
+struct SideListeners {
+    /// With the bound address.
+    http: Option<(TcpListener, SocketAddr)>,
+    admin: Option<AdminListener>,
+}
+
+impl SideListeners {
+    async fn new(settings: &Settings) -> Result<Self, ServeError> {
+        let admin = AdminListener::listen(&settings.service()).await?;
+        let http = match settings.http {
+            Some(address) => Some(listen_unless_off(address, "--http").await?),
+            None => None,
+        };
+        Ok(Self { http, admin })
+    }
+}
+
+/// The end of the log's first line.
+impl fmt::Display for SideListeners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((_, address)) = &self.http {
+            write!(f, "; metrics and probes are on {address}")?;
+        }
+        if let Some(AdminListener { address, .. }) = &self.admin {
+            write!(f, "; operators are served on {address}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The running side servers.
+struct SideServers {
+    servers: JoinSet<()>,
+    stop: Stop,
+}
+
+impl SideServers {
+    fn start(
+        listeners: SideListeners,
+        metrics: Option<&Metrics>,
+        admin: Admin,
+        draining: &Draining,
+        needed: Option<Store>,
+    ) -> Self {
+        let (stop, stopped) = shutdown::stop();
+        let mut servers = JoinSet::new();
+        if let (Some((listener, _)), Some(metrics)) = (listeners.http, metrics) {
+            let draining = draining.clone();
+            let probes =
+                probes(move || !draining.has_begun() && needed.as_ref().is_none_or(Store::is_up));
+            let routes = metrics.router().merge(probes);
+            let answer = move |request, peer| call_routes(routes.clone(), request, peer);
+            let (limits, until) = (
+                (ConnectionLimits::http(MAX_CONNECTIONS), None),
+                stopped.clone(),
+            );
+            servers.spawn(connections::serve(listener, None, limits, answer, until));
+        }
+        if let Some(listener) = listeners.admin {
+            servers.spawn(admin.serve(listener, stopped));
+        }
+        Self { servers, stop }
+    }
+
+    /// Accepts no more requests, and completes the active ones.
+    async fn end(mut self) {
+        self.stop.now();
+        while self.servers.join_next().await.is_some() {}
     }
 }

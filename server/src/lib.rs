@@ -62,9 +62,7 @@
 //!
 //! A module imports only from those above it, so this file can be read from the top.
 
-mod decide_and_serve_errors;
-mod plural;
-mod secret_file;
+mod errors;
 
 #[cfg(test)]
 mod protobuf_descriptors;
@@ -92,10 +90,7 @@ pub mod http_routes;
 mod reflection;
 pub mod rls;
 
-pub mod reservations;
 pub mod rlqs;
-
-mod systemd;
 
 mod shutdown;
 mod tls;
@@ -105,9 +100,9 @@ pub mod xds;
 mod connections;
 mod store;
 
-mod state_file;
-
 mod settings;
+
+pub mod reservations;
 
 mod rules_source;
 
@@ -123,4 +118,7 @@ pub mod gateway;
 
 pub use tower_ratelimit::OnFailure;
 
-pub use self::{response_headers::HeaderSet, tls::TlsFiles};
+pub use self::{
+    response_headers::HeaderSet,
+    tls::{ClientTls, TlsFiles},
+};

@@ -1,10 +1,12 @@
-//! The messages of Envoy's rate limit service, `envoy.service.ratelimit.v3`, as far as it uses them.
+//! The messages of the protocols, as far as they are used: of Envoy's rate limit service, `envoy.service.ratelimit.v3`; of
+//! discovery, `envoy.service.discovery.v3`, and limits as its resources, `ratelimit.config.ratelimit.v3`; of Envoy's rate
+//! limit quota service, `envoy.service.rate_limit_quota.v3`; and of reservations, `kuadrant.service.ratelimit.v1`.
 //!
-//! Written by hand, so that no build needs protoc. `proto/` describes the same messages, and a test of the reflection
-//! service compares the two.
+//! Written by hand, so that no build needs protoc. `proto/` describes the same messages, and tests compare them.
 #![allow(
     clippy::exhaustive_structs,
     clippy::exhaustive_enums,
+    clippy::use_self,
     missing_docs,
     reason = "the protocol defines and documents them"
 )]
@@ -257,4 +259,266 @@ impl From<ValueKind> for Value {
     fn from(kind: ValueKind) -> Self {
         Self { kind: Some(kind) }
     }
+}
+
+/// A client's request for resources, and its reply to a response: accepted, or rejected with the faults.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DiscoveryRequest {
+    /// The version in force.
+    #[prost(string, tag = "1")]
+    pub version_info: String,
+    /// The client, in the first request of a stream.
+    #[prost(message, optional, tag = "2")]
+    pub node: Option<ClientNode>,
+    #[prost(string, tag = "4")]
+    pub type_url: String,
+    /// The response that this request replies to.
+    #[prost(string, tag = "5")]
+    pub response_nonce: String,
+    /// The faults, if the response is rejected.
+    #[prost(message, optional, tag = "6")]
+    pub error_detail: Option<ErrorDetail>,
+}
+
+/// The identity of a client: `envoy.config.core.v3.Node`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ClientNode {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(message, optional, tag = "3")]
+    pub metadata: Option<Struct>,
+}
+
+/// `google.rpc.Status`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ErrorDetail {
+    #[prost(int32, tag = "1")]
+    pub code: i32,
+    #[prost(string, tag = "2")]
+    pub message: String,
+}
+
+/// All resources of a type. Resources that it lacks no longer exist.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DiscoveryResponse {
+    #[prost(string, tag = "1")]
+    pub version_info: String,
+    #[prost(message, repeated, tag = "2")]
+    pub resources: Vec<Any>,
+    #[prost(string, tag = "4")]
+    pub type_url: String,
+    #[prost(string, tag = "5")]
+    pub nonce: String,
+}
+
+/// `google.protobuf.Any`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Any {
+    #[prost(string, tag = "1")]
+    pub type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: Vec<u8>,
+}
+
+/// The limits of a domain.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RateLimitConfig {
+    /// The name of the resource.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub domain: String,
+    #[prost(message, repeated, tag = "3")]
+    pub descriptors: Vec<DescriptorConfig>,
+}
+
+/// A descriptor: `RateLimitDescriptor` of the protocol.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DescriptorConfig {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(string, tag = "2")]
+    pub value: String,
+    #[prost(message, optional, tag = "3")]
+    pub rate_limit: Option<RateLimitPolicy>,
+    #[prost(message, repeated, tag = "4")]
+    pub descriptors: Vec<DescriptorConfig>,
+    #[prost(bool, tag = "5")]
+    pub shadow_mode: bool,
+    #[prost(bool, tag = "6")]
+    pub detailed_metric: bool,
+    #[prost(bool, tag = "7")]
+    pub quota_mode: bool,
+    #[prost(message, optional, tag = "8")]
+    pub metadata: Option<Struct>,
+}
+
+/// A limit.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RateLimitPolicy {
+    #[prost(enumeration = "Unit", tag = "1")]
+    pub unit: i32,
+    #[prost(uint32, tag = "2")]
+    pub requests_per_unit: u32,
+    #[prost(bool, tag = "3")]
+    pub unlimited: bool,
+    #[prost(string, tag = "4")]
+    pub name: String,
+    #[prost(message, repeated, tag = "5")]
+    pub replaces: Vec<RateLimitReplace>,
+}
+
+/// The name of a limit that another one replaces.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct RateLimitReplace {
+    #[prost(string, tag = "1")]
+    pub name: String,
+}
+
+/// Reports of a client about its buckets.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RateLimitQuotaUsageReports {
+    /// May be empty after the first message of a stream.
+    #[prost(string, tag = "1")]
+    pub domain: String,
+    #[prost(message, repeated, tag = "2")]
+    pub bucket_quota_usages: Vec<BucketQuotaUsage>,
+}
+
+/// The requests of one bucket since the report before.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct BucketQuotaUsage {
+    #[prost(message, optional, tag = "1")]
+    pub bucket_id: Option<BucketId>,
+    #[prost(message, optional, tag = "2")]
+    pub time_elapsed: Option<Duration>,
+    #[prost(uint64, tag = "3")]
+    pub num_requests_allowed: u64,
+    #[prost(uint64, tag = "4")]
+    pub num_requests_denied: u64,
+}
+
+/// The pairs that name a bucket.
+#[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
+pub struct BucketId {
+    #[prost(btree_map = "string, string", tag = "1")]
+    pub bucket: BTreeMap<String, String>,
+}
+
+/// Actions, applied in this order.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RateLimitQuotaResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub bucket_action: Vec<BucketAction>,
+}
+
+/// An action on a bucket.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct BucketAction {
+    #[prost(message, optional, tag = "1")]
+    pub bucket_id: Option<BucketId>,
+    #[prost(oneof = "Action", tags = "2, 3")]
+    pub action: Option<Action>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Action {
+    #[prost(message, tag = "2")]
+    Assign(QuotaAssignment),
+    /// The client forgets the bucket until its next request.
+    #[prost(message, tag = "3")]
+    Abandon(AbandonAction),
+}
+
+/// A strategy, and its time to live from its arrival.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct QuotaAssignment {
+    #[prost(message, optional, tag = "2")]
+    pub assignment_time_to_live: Option<Duration>,
+    #[prost(message, optional, tag = "3")]
+    pub rate_limit_strategy: Option<RateLimitStrategy>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct AbandonAction {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RateLimitStrategy {
+    #[prost(oneof = "Strategy", tags = "1, 3")]
+    pub strategy: Option<Strategy>,
+}
+
+/// The strategies that Envoy applies. It reports an error for `requests_per_time_unit`.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Strategy {
+    #[prost(enumeration = "BlanketRule", tag = "1")]
+    Blanket(i32),
+    #[prost(message, tag = "3")]
+    TokenBucket(TokenBucket),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+pub enum BlanketRule {
+    AllowAll = 0,
+    DenyAll = 1,
+}
+
+/// A bucket that refills evenly.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TokenBucket {
+    #[prost(uint32, tag = "1")]
+    pub max_tokens: u32,
+    #[prost(message, optional, tag = "2")]
+    pub tokens_per_fill: Option<u32>,
+    /// Whole seconds.
+    #[prost(message, optional, tag = "3")]
+    pub fill_interval: Option<Duration>,
+}
+
+/// A request that has arrived: may it pass, with this estimate?
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ReserveRequest {
+    #[prost(string, tag = "1")]
+    pub domain: String,
+    #[prost(message, repeated, tag = "2")]
+    pub descriptors: Vec<RateLimitDescriptor>,
+    /// The units of each descriptor.
+    #[prost(uint64, tag = "3")]
+    pub amount: u64,
+    /// Without effect.
+    #[prost(message, optional, tag = "4")]
+    pub ttl: Option<Duration>,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ReserveResponse {
+    #[prost(enumeration = "Code", tag = "1")]
+    pub code: i32,
+    /// Empty for a request that is over its limit.
+    #[prost(string, tag = "2")]
+    pub reservation_id: String,
+}
+
+/// The end of a request.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CommitRequest {
+    #[prost(string, tag = "1")]
+    pub domain: String,
+    /// The descriptors of the reservation.
+    #[prost(message, repeated, tag = "2")]
+    pub descriptors: Vec<RateLimitDescriptor>,
+    /// Empty without a reservation.
+    #[prost(string, tag = "3")]
+    pub reservation_id: String,
+    /// The units that each descriptor is charged in all.
+    #[prost(uint64, tag = "4")]
+    pub actual_amount: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct CommitResponse {
+    /// Whether the reserved units that were not used went back.
+    #[prost(bool, tag = "1")]
+    pub reservation_released: bool,
 }

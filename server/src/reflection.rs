@@ -42,10 +42,10 @@ mod tests {
     use crate::{
         protobuf_descriptors::Described,
         protobuf_messages::{
-            Code, DescriptorStatus, Duration, Entry, HeaderValue, RateLimit, RateLimitDescriptor,
-            RateLimitOverride, RateLimitRequest, RateLimitResponse, Struct, Unit, Value, ValueKind,
+            Code, CommitRequest, CommitResponse, DescriptorStatus, Duration, Entry, HeaderValue,
+            RateLimit, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse,
+            ReserveRequest, ReserveResponse, Struct, Unit, Value, ValueKind,
         },
-        reservations::messages::{CommitRequest, CommitResponse, ReserveRequest, ReserveResponse},
     };
 
     #[test]

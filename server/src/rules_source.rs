@@ -1,23 +1,28 @@
 //! The source of the rules: reads their files at the start, and at each reload, or follows a control plane.
 
-mod control_plane;
-mod quota_overrides;
-mod set_quota;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use tokio::sync::watch;
-use tower_ratelimit::rules::{Problem, RulesError, RulesHandle};
+use tower_ratelimit::{
+    Limiter as _, LocalLimiter, Quota,
+    limiter::QuotaChange,
+    rules::{Problem, RulesError, RulesHandle},
+};
 use tracing::{error, info, warn};
 
-use self::quota_overrides::QuotaOverrides;
-pub(crate) use self::quota_overrides::{NewQuota, QuotaOverride};
-use crate::{decide::RateLimits, lyft::Rules, plural::counted, settings::Settings, xds::Connected};
+use crate::{
+    decide::RateLimits,
+    errors::{ServeError, counted},
+    lyft::Rules,
+    protobuf_messages::DiscoveryResponse,
+    settings::Settings,
+    xds::{self, Connected},
+};
 
 /// The files, and the rules in force. Clones share them.
 #[derive(Clone)]
@@ -285,6 +290,213 @@ impl Source {
         quotas.forget(true);
         Some(Ok(format!("read {which} again:\n{changes}")))
     }
+}
+
+impl Source {
+    /// The client of the control plane, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// When its settings are wrong.
+    pub(crate) fn client(&self) -> Result<Option<xds::Client>, ServeError> {
+        let plane = self.0.settings.xds.clone();
+        let client = plane.map(|plane| xds::Client::new(plane, self.0.connected.clone()));
+        client.transpose()
+    }
+
+    /// Whether the control plane is connected; `None` without one.
+    pub(crate) fn is_connected(&self) -> Option<bool> {
+        let has_plane = self.0.settings.xds.is_some();
+        has_plane.then(|| self.0.connected.get())
+    }
+
+    /// Waits until more than `sets` sets of the control plane have been accepted, and returns their number.
+    pub(crate) async fn more_sets(&self, sets: u64) -> u64 {
+        let mut accepted = self.0.sets.subscribe();
+        match accepted.wait_for(|accepted| *accepted > sets).await {
+            Ok(accepted) => *accepted,
+            Err(_) => unreachable!("this source sends"),
+        }
+    }
+
+    /// Puts a set into force. After a fault the old limits stay. The log has each fault once, however often its set comes.
+    ///
+    /// # Errors
+    ///
+    /// The faults of the set, on one line.
+    pub(crate) fn accept_set(&self, set: DiscoveryResponse) -> Result<(), String> {
+        let version = set.version_info.clone();
+        let read = xds::rules(set, &self.0.settings.rules_builder());
+        let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        let rules = match read {
+            Ok(rules) => rules,
+            Err(fault) => {
+                let line = xds::fault_line(&fault);
+                let fault = Some(fault.to_string());
+                if loads.fault != fault {
+                    error!("version {version:?} of the control plane's limits is rejected: {line}");
+                }
+                loads.refused += 1;
+                loads.fault = fault;
+                return Err(line);
+            }
+        };
+        loads.accepted += 1;
+        loads.fault = None;
+        // A control plane sends its set again after each connection.
+        if !self.is_in_force(&rules) {
+            warn_of(rules.warnings());
+            let limits = counted(rules.len(), "limit");
+            info!("version {version:?} of the control plane's limits is in force: {limits}");
+            let mut quotas = self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+            self.replace_limits(rules, &mut quotas);
+            loads.loaded_at = SystemTime::now();
+        }
+        loads.version = version;
+        drop(loads);
+        self.0.sets.send_modify(|sets| *sets += 1);
+        Ok(())
+    }
+
+    /// Whether the limits in force are of the same resources, in any order: control planes in Go have none.
+    fn is_in_force(&self, rules: &Rules) -> bool {
+        let current = self.0.limits.rules();
+        current.is_some_and(|current| {
+            let of_current: BTreeSet<_> = current.files().collect();
+            of_current == rules.files().collect()
+        })
+    }
+}
+
+impl Source {
+    pub(crate) fn overridden(&self, policy: &str) -> Option<QuotaOverride> {
+        let quotas = self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        quotas.by_policy.get(policy).cloned()
+    }
+
+    /// Overrides a quota of the files. Returns the effect on a key that had used up the old quota, for a rule of
+    /// requests.
+    ///
+    /// # Errors
+    ///
+    /// When the policy does not exist, or cannot have the quota.
+    pub(crate) fn set_quota(
+        &self,
+        policy: &str,
+        new_quota: NewQuota,
+        ttl: Option<Duration>,
+    ) -> Result<Option<QuotaChange>, String> {
+        let mut quotas = self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        quotas.count += 1;
+        let number = quotas.count;
+        let change = self.apply(policy, new_quota)?;
+        let (text, limit, window) = match new_quota {
+            NewQuota::Quota(quota) => (quota.to_string(), quota.capacity(), window(quota)),
+            NewQuota::Units(units) => (units.to_string(), units.into(), None),
+        };
+        let quota = QuotaOverride {
+            text,
+            limit,
+            window,
+            until: ttl.and_then(|ttl| SystemTime::now().checked_add(ttl)),
+            of_requests: change.is_some(),
+            number,
+        };
+        quotas.by_policy.insert(policy.to_owned(), quota);
+        if let Some(ttl) = ttl {
+            let (source, policy) = (self.clone(), policy.to_owned());
+            tokio::spawn(async move {
+                tokio::time::sleep(ttl).await;
+                source.end_quota(&policy, Some(number));
+            });
+        }
+        Ok(change)
+    }
+
+    /// Applies an override. Returns its effect on keys, for a rule of requests.
+    fn apply(&self, policy: &str, new_quota: NewQuota) -> Result<Option<QuotaChange>, String> {
+        match new_quota {
+            NewQuota::Quota(quota) => {
+                let auth = self
+                    .0
+                    .auth
+                    .as_ref()
+                    .ok_or("there are no rules of requests")?;
+                let set = auth.set_quota(policy, Some(quota));
+                set.map(Some).map_err(|error| error.to_string())
+            }
+            NewQuota::Units(units) => {
+                let limits = &self.0.limits;
+                limits.override_by(|overrides| _ = overrides.requests.insert(policy.into(), units));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Restores the quota of the files. Returns whether there was an override. With a number, ends only that override.
+    pub(crate) fn end_quota(&self, policy: &str, number: Option<u64>) -> bool {
+        let mut quotas = self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = quotas.by_policy.get(policy);
+        let Some(known) = known.filter(|known| number.is_none_or(|number| number == known.number))
+        else {
+            return false;
+        };
+        match (&self.0.auth, known.of_requests) {
+            // Fails if a reload removed the rule.
+            (Some(auth), true) => drop(auth.set_quota(policy, None)),
+            _ => {
+                let limits = &self.0.limits;
+                limits.override_by(|overrides| _ = overrides.requests.remove(policy));
+            }
+        }
+        quotas.by_policy.remove(policy);
+        true
+    }
+}
+
+/// The seconds of a quota's window in header fields.
+fn window(quota: Quota) -> Option<u64> {
+    let limiter = LocalLimiter::builder(quota).max_keys(1).build().ok()?;
+    let window = limiter.policies().first()?.window()?;
+    Some(window.as_secs())
+}
+
+/// A quota that replaces one of the files.
+#[derive(Debug, Clone)]
+pub(crate) struct QuotaOverride {
+    pub(crate) text: String,
+    pub(crate) limit: u64,
+    /// The seconds of its window; `None` if the replaced limit has the same.
+    pub(crate) window: Option<u64>,
+    /// The end of the override; `None`: the next reload.
+    pub(crate) until: Option<SystemTime>,
+    of_requests: bool,
+    /// Distinguishes the overrides of one policy.
+    number: u64,
+}
+
+/// The overrides by the names of policies, and the number of all so far.
+#[derive(Debug, Default)]
+struct QuotaOverrides {
+    by_policy: BTreeMap<String, QuotaOverride>,
+    count: u64,
+}
+
+impl QuotaOverrides {
+    /// Removes the overrides of rules of requests, or of descriptors.
+    fn forget(&mut self, of_requests: bool) {
+        self.by_policy
+            .retain(|_, quota| quota.of_requests != of_requests);
+    }
+}
+
+/// The new quota of an override.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum NewQuota {
+    /// The quota of a rule of requests.
+    Quota(Quota),
+    /// The units of a descriptor's limit.
+    Units(u32),
 }
 
 #[cfg(test)]

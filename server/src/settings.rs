@@ -1,6 +1,11 @@
 //! The settings of the service, and the files that they name.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use ipnet::IpNet;
 #[cfg(doc)]
@@ -13,7 +18,7 @@ use tracing::info;
 
 use crate::{
     decide::Modes,
-    decide_and_serve_errors::{ServeError, fault},
+    errors::{ServeError, counted, fault},
     lyft::{Builder, FilesOf, Rules},
     rlqs::RlqsSettings,
     store::{RedisTlsFiles, Store},
@@ -206,5 +211,44 @@ impl Settings {
             .parse(text, format)
             .map_err(|error| error.to_string())?;
         Ok(rules.warnings().iter().map(ToString::to_string).collect())
+    }
+}
+
+/// The least number of characters of a secret.
+const SHORTEST: usize = 32;
+
+/// Reads the secret, such as the token of the admin service, from the file of an option; `what` is its name in errors.
+///
+/// # Errors
+///
+/// When the file cannot be read, or the secret is short.
+pub(crate) fn read_secret(file: &Path, option: &str, what: &str) -> Result<String, ServeError> {
+    let fault = |text| ServeError(format!("{option}: {}: {text}", file.display()));
+    let text = fs::read_to_string(file).map_err(|error| fault(error.to_string()))?;
+    let secret = text.trim();
+    if secret.len() >= SHORTEST {
+        return Ok(secret.to_owned());
+    }
+    let length = counted(secret.len(), "character");
+    let text = format!("the {what} has {length}; at least {SHORTEST} are needed");
+    Err(fault(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secret_has_at_least_32_characters() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("secret");
+        let read = || read_secret(&file, "--token", "token");
+        assert!(read().is_err(), "no file");
+        let secret = "0123456789abcdef0123456789abcdef";
+        fs::write(&file, format!("{secret}\n")).expect("a file");
+        assert_eq!(read().expect("a secret"), secret);
+        fs::write(&file, "0123456789\n").expect("a file");
+        let error = read().expect_err("short").to_string();
+        assert!(error.contains("the token has 10 characters"), "{error}");
     }
 }

@@ -5,8 +5,6 @@ use std::{future::Future, io, time::Duration};
 use tokio::{sync::watch, time::timeout};
 use tracing::{info, warn};
 
-use crate::systemd;
-
 /// How long active requests may take after the drain.
 const LAST_REQUESTS: Duration = Duration::from_secs(20);
 
@@ -17,13 +15,13 @@ pub(crate) async fn run(
     mut reload: impl FnMut(),
     end: impl Future<Output = bool>,
 ) {
-    systemd::ready();
+    ready();
     while let Signal::Reload = signals.next().await {
-        systemd::reloading();
+        reloading();
         reload();
-        systemd::ready();
+        ready();
     }
-    systemd::stopping();
+    stopping();
     info!("not ready any more");
     tokio::select! {
         all = end => if all {
@@ -172,6 +170,32 @@ impl Signals {
     pub(crate) async fn end(&mut self) {
         self.next().await;
     }
+}
+
+/// The process serves requests.
+pub(crate) fn ready() {
+    #[cfg(target_os = "linux")]
+    notify(&[sd_notify::NotifyState::Ready]);
+}
+
+/// The process reads its files again, until it is [`ready`].
+pub(crate) fn reloading() {
+    #[cfg(target_os = "linux")]
+    if let Ok(now) = sd_notify::NotifyState::monotonic_usec_now() {
+        notify(&[sd_notify::NotifyState::Reloading, now]);
+    }
+}
+
+/// The process stops.
+pub(crate) fn stopping() {
+    #[cfg(target_os = "linux")]
+    notify(&[sd_notify::NotifyState::Stopping]);
+}
+
+#[cfg(target_os = "linux")]
+fn notify(state: &[sd_notify::NotifyState<'_>]) {
+    // A failed notification does not affect the service.
+    drop(sd_notify::notify(state));
 }
 
 #[cfg(test)]

@@ -1,17 +1,22 @@
 //! The store of all counts: this process, or Redis.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    future::pending,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tower_ratelimit::{
     LocalStore, OnFailure, RedisStore,
     rules::{Rules, RulesBuilder},
     store::StoreHealth,
 };
-
-use tracing::error;
+use tracing::{debug, error, info};
 
 use crate::{
-    decide_and_serve_errors::{ServeError, fault},
+    errors::{ServeError, counted, fault},
     limiters_by_period::Counters,
 };
 
@@ -120,5 +125,140 @@ impl RedisOptions<'_> {
         store
             .connect(address)
             .map_err(|error| fault("--redis", &error))
+    }
+}
+
+/// The time between two saves: the counts that a process loses if it is killed.
+const SAVE_EVERY: Duration = Duration::from_secs(60);
+
+/// The store of this process, and the file of its counts. Clones save one after another.
+#[derive(Clone)]
+pub(crate) struct StateFile {
+    path: PathBuf,
+    store: LocalStore,
+    saving: Arc<Mutex<()>>,
+}
+
+/// Checks that the counts of a state file are those of this process.
+///
+/// # Errors
+///
+/// When they are in Redis.
+pub(crate) fn check(state: Option<&Path>, redis: Option<&String>) -> Result<(), ServeError> {
+    match (state, redis) {
+        (Some(state), Some(_)) => Err(ServeError(format!(
+            "--state {}: a state file has the counts of this process, and with --redis they are in Redis, which keeps \
+             them: leave one of the two out",
+            state.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+impl StateFile {
+    /// The file at this path for the counts of this store, if both exist.
+    pub(crate) fn new(path: Option<&Path>, store: &Store) -> Option<Self> {
+        let (Some(path), Store::Local(store)) = (path, store) else {
+            return None;
+        };
+        if path.exists() {
+            info!(
+                "{} restored from {}",
+                counted(store.tracked_keys(), "count"),
+                path.display()
+            );
+        } else {
+            info!(
+                "{} does not exist yet: all keys start afresh",
+                path.display()
+            );
+        }
+        Some(Self {
+            path: path.to_owned(),
+            store: store.clone(),
+            saving: Arc::default(),
+        })
+    }
+
+    /// Saves the counts. A failure is logged.
+    async fn save(&self) -> bool {
+        let this = self.clone();
+        // Writing and syncing a file would stop other tasks.
+        let saved = tokio::task::spawn_blocking(move || {
+            let _saving = this.saving.lock().unwrap_or_else(PoisonError::into_inner);
+            this.store.save_to(&this.path)
+        });
+        let fault = match saved.await {
+            Ok(Ok(saved)) => {
+                debug!("{} counts are saved", saved.entries());
+                return true;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        error!("--state: the counts are not saved: {fault}");
+        false
+    }
+}
+
+/// Saves the counts each minute; never completes.
+pub(crate) async fn save_each_minute(file: Option<&StateFile>) {
+    let Some(file) = file else {
+        return pending().await;
+    };
+    // Not at once: a file that could not be restored stays for a minute, in which an operator can copy it.
+    let mut ticks = interval_at(Instant::now() + SAVE_EVERY, SAVE_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        file.save().await;
+    }
+}
+
+/// Saves the counts when all requests are complete.
+pub(crate) async fn save_at_end(file: Option<&StateFile>) {
+    if let Some(file) = file
+        && file.save().await
+    {
+        info!("the counts are saved to {}", file.path.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+    use tower_ratelimit::{Key, LocalLimiter, Quota};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn counts_are_saved_each_minute() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state");
+        let store = LocalStore::new();
+        let limiter = |store: &LocalStore| {
+            let limiter = LocalLimiter::builder(Quota::per_day(10).fixed_window()).name("a");
+            limiter.build_in(store).expect("a good quota")
+        };
+        let key = Key::from("alice");
+        let _ = limiter(&store).hit(&key, 4);
+        let file = StateFile::new(Some(&path), &Store::Local(store)).expect("a file");
+        for (seconds, exists) in [(59, false), (2, true)] {
+            let saves = save_each_minute(Some(&file));
+            let _ = timeout(Duration::from_secs(seconds + 60 * u64::from(exists)), saves).await;
+            assert_eq!(path.exists(), exists);
+        }
+        let restored = LocalStore::builder()
+            .restore_or_new(&path)
+            .expect("a store");
+        assert_eq!(limiter(&restored).peek(&key, 1).remaining(), Some(6));
+    }
+
+    #[test]
+    fn state_of_redis_is_refused() {
+        let (state, redis) = (Path::new("s"), "redis://a".to_owned());
+        assert!(check(Some(state), None).is_ok() && check(None, Some(&redis)).is_ok());
+        let error = check(Some(state), Some(&redis)).expect_err("both");
+        assert!(error.to_string().contains("--redis"), "{error}");
     }
 }

@@ -1,7 +1,5 @@
-//! TLS of a listener; its certificates are read again when they change.
+//! TLS of listeners and of clients, by PEM files that are read again when they change.
 
-pub(crate) mod client;
-pub(crate) mod reloaded_files;
 #[cfg(test)]
 mod tests;
 
@@ -9,7 +7,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     pin::pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -20,19 +18,19 @@ use tokio::{
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
-        RootCertStore, ServerConfig,
+        ClientConfig, RootCertStore, ServerConfig,
         crypto::ring,
         pki_types::{
             CertificateDer, PrivateKeyDer,
             pem::{self, PemObject as _},
         },
-        server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+        server::WebPkiClientVerifier,
     },
     server::TlsStream,
 };
+use tracing::{error, info};
 
-use self::reloaded_files::{ConfigFiles, ReloadedFiles};
-use crate::decide_and_serve_errors::{ServeError, fault};
+use crate::errors::{ServeError, fault};
 
 /// The interval of checks for changed files.
 const CHECK_TIME: Duration = Duration::from_secs(10);
@@ -68,11 +66,78 @@ impl TlsFiles {
     }
 }
 
-#[derive(PartialEq)]
-pub(crate) struct Contents {
-    cert: Vec<u8>,
-    key: Vec<u8>,
-    client_ca: Option<Vec<u8>>,
+/// TLS of a client, by PEM files.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct ClientTls {
+    /// Certificates of authorities. Defaults to those of the system, as they are when the files are read.
+    pub authority: Option<PathBuf>,
+    /// The client's certificate and its key. Defaults to none.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// The name in the server's certificate. Defaults to the host of its address.
+    pub server_name: Option<String>,
+}
+
+/// A client's TLS, and the names of its settings in errors: the certificate, the key, the authorities.
+pub(crate) struct ClientFiles {
+    pub(crate) tls: ClientTls,
+    pub(crate) names: [&'static str; 3],
+}
+
+/// The certificate of one end, its key, and the authorities that the other end needs, each with its name in errors.
+struct PemFiles<'f>([(&'static str, Option<&'f Path>); 3]);
+
+/// The bytes of [`PemFiles`].
+pub(crate) type Contents = [Option<Vec<u8>>; 3];
+
+impl PemFiles<'_> {
+    fn place(&self, at: usize) -> String {
+        let (name, path) = self.0[at];
+        format!("{name} {}", path.unwrap_or(Path::new("")).display())
+    }
+
+    fn read(&self) -> Result<Contents, ServeError> {
+        let mut contents = Contents::default();
+        for (at, (_, path)) in self.0.iter().enumerate() {
+            let read = path.map(fs::read).transpose();
+            contents[at] = read.map_err(|error| fault(&self.place(at), &error))?;
+        }
+        Ok(contents)
+    }
+
+    /// The certificate with the intermediate ones, and its key.
+    fn own(&self, [certificate, key, _]: &Contents) -> Result<Option<Own>, ServeError> {
+        let (Some(certificate), Some(key)) = (certificate, key) else {
+            return Ok(None);
+        };
+        let chain = certificates(certificate, &self.place(0))?;
+        Ok(Some((chain, private_key(key, &self.place(1))?)))
+    }
+
+    fn authorities(&self, contents: &Contents) -> Result<Option<RootCertStore>, ServeError> {
+        let [_, _, Some(pem)] = contents else {
+            return Ok(None);
+        };
+        let (place, mut roots) = (self.place(2), RootCertStore::empty());
+        for certificate in certificates(pem, &place)? {
+            let added = roots.add(certificate);
+            added.map_err(|error| fault(&place, &error))?;
+        }
+        Ok(Some(roots))
+    }
+}
+
+type Own = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+impl TlsFiles {
+    fn pem(&self) -> PemFiles<'_> {
+        let [cert, key, client_ca] = self.names;
+        PemFiles([
+            (cert, Some(&self.cert)),
+            (key, Some(&self.key)),
+            (client_ca, self.client_ca.as_deref()),
+        ])
+    }
 }
 
 impl ConfigFiles for TlsFiles {
@@ -83,36 +148,27 @@ impl ConfigFiles for TlsFiles {
     const UNCHANGED: &'static str = "the certificates stay as they were";
 
     fn read(&self) -> Result<Contents, ServeError> {
-        let [cert, key, client_ca] = self.names;
-        let read = |path: &Path, flag: &str| {
-            fs::read(path).map_err(|error| fault(&format!("{flag} {}", path.display()), &error))
-        };
-        Ok(Contents {
-            cert: read(&self.cert, cert)?,
-            key: read(&self.key, key)?,
-            client_ca: match &self.client_ca {
-                Some(path) => Some(read(path, client_ca)?),
-                None => None,
-            },
-        })
+        self.pem().read()
     }
 
     fn config(&self, contents: &Contents) -> Result<ServerConfig, ServeError> {
-        let [cert_name, key_name, client_ca_name] = self.names;
-        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let (pem, provider) = (self.pem(), Arc::new(ring::default_provider()));
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| fault("TLS", &error))?;
-        let builder = match &contents.client_ca {
-            Some(authorities) => {
-                let path = self.client_ca.as_deref().unwrap_or(Path::new(""));
-                builder.with_client_cert_verifier(verifier(authorities, client_ca_name, path)?)
-            }
+        let builder = match pem.authorities(contents)? {
+            Some(roots) => builder.with_client_cert_verifier(
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                    .build()
+                    .map_err(|error| fault(&pem.place(2), &error))?,
+            ),
             None => builder.with_no_client_auth(),
         };
-        let chain = certificates(&contents.cert, cert_name, &self.cert)?;
-        let config =
-            builder.with_single_cert(chain, private_key(&contents.key, key_name, &self.key)?);
+        let needed = || ServeError("TLS needs a certificate and its key".to_owned());
+        let (chain, key) = pem.own(contents)?.ok_or_else(needed)?;
+        let config = builder.with_single_cert(chain, key);
         let (cert, key) = (self.cert.display(), self.key.display());
+        let [cert_name, key_name, _] = self.names;
         let both = || format!("{cert_name} and {key_name}, {cert} and {key}");
         let mut config = config.map_err(|error| fault(&both(), &error))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -120,16 +176,61 @@ impl ConfigFiles for TlsFiles {
     }
 }
 
-/// The certificates of a PEM file; `flag` names it in errors.
-pub(crate) fn certificates(
-    pem: &[u8],
-    flag: &str,
-    path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, ServeError> {
-    let place = format!("{flag} {}", path.display());
+impl ClientFiles {
+    fn pem(&self) -> PemFiles<'_> {
+        let [cert, key, authority] = self.names;
+        let (certificate, key_file) = self
+            .tls
+            .certificate
+            .as_ref()
+            .map_or((None, None), |(certificate, key)| {
+                (Some(&**certificate), Some(&**key))
+            });
+        PemFiles([
+            (cert, certificate),
+            (key, key_file),
+            (authority, self.tls.authority.as_deref()),
+        ])
+    }
+}
+
+impl ConfigFiles for ClientFiles {
+    type Contents = Contents;
+    /// Without protocols for ALPN.
+    type Config = ClientConfig;
+
+    const NAME: &'static str = "the certificates for the upstream";
+    const UNCHANGED: &'static str = "the certificates for the upstream stay as they were";
+
+    fn read(&self) -> Result<Contents, ServeError> {
+        self.pem().read()
+    }
+
+    fn config(&self, contents: &Contents) -> Result<ClientConfig, ServeError> {
+        let pem = self.pem();
+        let roots = pem.authorities(contents)?.unwrap_or_else(|| {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            roots
+        });
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| fault("TLS", &error))?
+            .with_root_certificates(roots);
+        match pem.own(contents)? {
+            None => Ok(builder.with_no_client_auth()),
+            Some((chain, key)) => builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| fault(&pem.place(0), &error)),
+        }
+    }
+}
+
+/// The certificates of a PEM file.
+fn certificates(pem: &[u8], place: &str) -> Result<Vec<CertificateDer<'static>>, ServeError> {
     let all = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| fault(&place, &error))?;
+        .map_err(|error| fault(place, &error))?;
     if all.is_empty() {
         Err(ServeError(format!(
             "{place}:\nno certificate in PEM, which begins with -----BEGIN CERTIFICATE-----{}",
@@ -140,17 +241,12 @@ pub(crate) fn certificates(
     }
 }
 
-/// The private key of a PEM file; `flag` names it in errors.
-pub(crate) fn private_key(
-    pem: &[u8],
-    flag: &str,
-    path: &Path,
-) -> Result<PrivateKeyDer<'static>, ServeError> {
-    let place = format!("{flag} {}", path.display());
+/// The private key of a PEM file.
+fn private_key(pem: &[u8], place: &str) -> Result<PrivateKeyDer<'static>, ServeError> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         // An encrypted key may have header lines that are no base64.
         error if !matches!(error, pem::Error::NoItemsFound) && !is_encrypted(pem) => {
-            fault(&place, &error)
+            fault(place, &error)
         }
         _ => ServeError(format!(
             "{place}:\nno private key in PEM, which begins with -----BEGIN PRIVATE KEY-----, or EC or RSA before \
@@ -187,24 +283,6 @@ fn contents_of(pem: &[u8]) -> String {
     }
 }
 
-fn verifier(
-    authorities: &[u8],
-    flag: &str,
-    path: &Path,
-) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(authorities, flag, path)? {
-        roots
-            .add(certificate)
-            .map_err(|error| fault(flag, &error))?;
-    }
-    let provider = Arc::new(ring::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-        .build()
-        .map_err(|error| fault(flag, &error))?;
-    Ok(verifier)
-}
-
 /// TLS by the last valid files. Clones share them.
 pub(crate) type Tls = ReloadedFiles<TlsFiles>;
 
@@ -226,5 +304,96 @@ pub(crate) async fn watch_during(lifetime: impl Future<Output = ()>, reload: imp
             return;
         }
         reload();
+    }
+}
+
+/// Files from which a configuration is made.
+pub(crate) trait ConfigFiles {
+    /// The bytes of the files.
+    type Contents: PartialEq;
+    type Config;
+
+    /// The files in log lines, such as `the certificates`.
+    const NAME: &'static str;
+
+    /// The begin of a log line about new files with a fault, such as `the certificates stay as they were`.
+    const UNCHANGED: &'static str;
+
+    fn read(&self) -> Result<Self::Contents, ServeError>;
+
+    fn config(&self, contents: &Self::Contents) -> Result<Self::Config, ServeError>;
+}
+
+/// The configuration of the last valid files. Clones share it.
+pub(crate) struct ReloadedFiles<F: ConfigFiles>(Arc<Inner<F>>);
+
+struct Inner<F: ConfigFiles> {
+    files: F,
+    current: Mutex<Current<F>>,
+}
+
+struct Current<F: ConfigFiles> {
+    /// The files as last read, also with a fault.
+    contents: F::Contents,
+    config: Arc<F::Config>,
+    /// The fault, which is logged once.
+    fault: Option<String>,
+}
+
+impl<F: ConfigFiles> Clone for ReloadedFiles<F> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<F: ConfigFiles> ReloadedFiles<F> {
+    /// # Errors
+    ///
+    /// When a file cannot be read, or has the wrong contents.
+    pub(crate) fn new(files: F) -> Result<Self, ServeError> {
+        let contents = files.read()?;
+        let config = Arc::new(files.config(&contents)?);
+        let current = Mutex::new(Current {
+            contents,
+            config,
+            fault: None,
+        });
+        Ok(Self(Arc::new(Inner { files, current })))
+    }
+
+    pub(crate) fn config(&self) -> Arc<F::Config> {
+        let current = self.0.current.lock();
+        Arc::clone(&current.unwrap_or_else(PoisonError::into_inner).config)
+    }
+
+    /// Reads the files again; open connections are unaffected.
+    pub(crate) fn reload(&self) {
+        let read = self.0.files.read();
+        let mut current = self
+            .0
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let config = read.and_then(|contents| {
+            let is_new = contents != current.contents;
+            let config = is_new.then(|| self.0.files.config(&contents));
+            current.contents = contents;
+            config.transpose()
+        });
+        match config {
+            Ok(Some(config)) => {
+                current.config = Arc::new(config);
+                current.fault = None;
+                info!("read {} again", F::NAME);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                let fault = error.to_string();
+                if current.fault.as_ref() != Some(&fault) {
+                    error!("{}: {fault}", F::UNCHANGED);
+                    current.fault = Some(fault);
+                }
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tower_ratelimit_server::xds::{ControlPlane, ControlPlaneTls};
+use tower_ratelimit_server::{ClientTls, xds::ControlPlane};
 
 use super::variables::Variables;
 
@@ -58,12 +58,12 @@ fn read_pauses(variables: &Variables, plane: &mut ControlPlane) -> Result<(), St
     Ok(())
 }
 
-fn tls(variables: &Variables) -> Result<Option<ControlPlaneTls>, String> {
+fn tls(variables: &Variables) -> Result<Option<ClientTls>, String> {
     if !variables.truth("CONFIG_GRPC_XDS_SERVER_USE_TLS")? {
         return Ok(None);
     }
     let file = |name: &str| variables.text(name).map(PathBuf::from);
-    let mut tls = ControlPlaneTls::default();
+    let mut tls = ClientTls::default();
     tls.authority = file("CONFIG_GRPC_XDS_SERVER_TLS_CACERT");
     let [cert, key] = [
         "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",

@@ -4,9 +4,8 @@ use std::fs;
 
 use testkit::programs::eventually;
 use tonic::{Code as GrpcCode, Status};
-use tower_ratelimit_server::{
-    protobuf_messages::Code,
-    reservations::messages::{CommitRequest, CommitResponse, ReserveRequest, ReserveResponse},
+use tower_ratelimit_server::protobuf_messages::{
+    Code, CommitRequest, CommitResponse, ReserveRequest, ReserveResponse,
 };
 
 use crate::{

@@ -25,12 +25,9 @@ use tonic::{
     server::{Grpc, StreamingService},
 };
 use tonic_prost::ProstCodec;
-use tower_ratelimit_server::{
-    protobuf_messages,
-    rlqs::messages::{
-        AbandonAction, Action, BlanketRule, BucketAction, BucketId, BucketQuotaUsage,
-        QuotaAssignment, RateLimitQuotaUsageReports, RateLimitStrategy, Strategy, TokenBucket,
-    },
+use tower_ratelimit_server::protobuf_messages::{
+    self, AbandonAction, Action, BlanketRule, BucketAction, BucketId, BucketQuotaUsage,
+    QuotaAssignment, RateLimitQuotaUsageReports, RateLimitStrategy, Strategy, TokenBucket,
 };
 
 use crate::{

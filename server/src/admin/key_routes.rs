@@ -1,6 +1,6 @@
 //! Routes for keys: read, reset, refund, charge; and the keys that are denied most often.
 
-use std::{borrow::Cow, net::SocketAddr, sync::atomic::Ordering};
+use std::{borrow::Cow, collections::BTreeMap, net::SocketAddr, sync::atomic::Ordering};
 
 use axum::{
     Json,
@@ -14,15 +14,12 @@ use tower_ratelimit::{
     rules::{Rules, RulesHandle},
 };
 
-use super::{
-    Admin, Fields,
-    answer::{Answer, bad, fault, not_found, ok},
-    log,
-};
+use super::{Admin, Answer, Fields, bad, fault, log, not_found, ok};
 use crate::{
     decide::{Count, Operation},
-    plural::counted,
+    errors::counted,
     protobuf_messages::Entry,
+    rlqs::{ClientOfBucket, ShareOfClient},
     store::Store,
 };
 
@@ -353,4 +350,48 @@ pub(super) fn entries(text: &str) -> Vec<Entry> {
 
 pub(super) fn unavailable(error: &dyn std::error::Error) -> Response {
     fault(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+}
+
+/// `GET /v1/shares?domain=&bucket=`.
+pub(super) async fn shares(State(admin): State<Admin>, Query(fields): Query<Fields>) -> Answer {
+    let Some(shares) = admin.shares() else {
+        return Err(not_found(
+            "there are no shares: the service runs without --rlqs",
+        ));
+    };
+    let [domain, bucket] = ["domain", "bucket"].map(|name| fields.get(name).map(String::as_str));
+    let (Some(domain), Some(bucket)) = (domain, bucket) else {
+        return Err(bad("domain and bucket are needed"));
+    };
+    let mut pairs = BTreeMap::new();
+    for entry in entries(bucket) {
+        if pairs.contains_key(&entry.key) {
+            return Err(bad(format!("bucket has the key {:?} twice", entry.key)));
+        }
+        pairs.insert(entry.key, entry.value);
+    }
+    let clients = shares.clients_of_bucket(domain, &pairs).await;
+    let Some(clients) = clients.map_err(|error| unavailable(&error))? else {
+        let text =
+            format!("the domain {domain:?} has no limit with shares for the bucket {bucket:?}");
+        return Err(not_found(text));
+    };
+    let clients: Vec<Value> = clients.iter().map(client).collect();
+    Ok(ok(
+        &json!({"domain": domain, "bucket": bucket, "clients": clients}),
+    ))
+}
+
+fn client(client: &ClientOfBucket) -> Value {
+    let share = client.share.map(|share| match share {
+        ShareOfClient::Rate { rate, size } => json!({"rate": rate, "size": size}),
+        ShareOfClient::Units(units) => json!({"units": units}),
+    });
+    json!({
+        "client": client.name,
+        "age": client.age.map(|age| age.as_secs()),
+        "last_report": client.silence.as_secs(),
+        "demand": client.demand,
+        "share": share,
+    })
 }

@@ -19,11 +19,7 @@ use tower_ratelimit::{
 };
 use tracing::warn;
 
-use super::{
-    Admin, Fields,
-    answer::{Answer, answer, bad, fault, not_found, ok},
-    log,
-};
+use super::{Admin, Answer, Fields, answer, bad, fault, log, not_found, ok};
 use crate::{
     lyft::Limit,
     rules_source::{NewQuota, QuotaOverride},

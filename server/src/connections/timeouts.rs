@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-use super::{activity::Activity, slots::Slot};
+use super::slots::{Activity, Slot};
 
 /// The timeout of the first byte of a client after it connects, and of a header after its first byte.
 pub(super) const HEADER_TIME: Duration = Duration::from_secs(10);

@@ -6,13 +6,12 @@ use tokio::time::Instant;
 use tower_ratelimit::{Decision, LimiterError, decision::Op};
 
 use super::{
-    Inner, RateLimits,
+    Inner, RateLimits, Verdict,
     lookup::{Limited, Lookup},
     statuses,
-    verdict::Verdict,
 };
 use crate::{
-    decide_and_serve_errors::{DecideError, invalid},
+    errors::{DecideError, invalid},
     limiters_by_period::{Charge, Measure},
     reference_statistics::Hits,
 };

@@ -4,14 +4,9 @@ use std::time::Duration;
 
 use tower_ratelimit::{Decision, decision::Op, quota::Algorithm};
 
-use super::{
-    Inner, RateLimits,
-    bucket_limit::{CountedLimit, LimitOfBucket},
-    charges::used,
-    left,
-};
+use super::{CountedLimit, Inner, LimitOfBucket, RateLimits, charges::used, left};
 use crate::{
-    decide_and_serve_errors::{DecideError, invalid},
+    errors::{DecideError, invalid},
     limiters_by_period::{Charge, Measure},
     reference_statistics::Hits,
 };

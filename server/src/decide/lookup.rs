@@ -1,12 +1,11 @@
 //! Look-up of the limit of each descriptor: from the rules, or from the descriptor itself.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use tower_ratelimit::Key;
 
-use super::overrides::Overrides;
 use crate::{
-    decide_and_serve_errors::{DecideError, invalid},
+    errors::{DecideError, invalid},
     limiters_by_period::{Charge, Measure},
     lyft::{Limit, Rules, StatsName},
     protobuf_messages::{
@@ -223,4 +222,35 @@ fn overriding(limit: &RateLimitOverride) -> Result<(RateLimit, u64), DecideError
 fn counter<'e>(domain: &str, entries: impl Iterator<Item = (&'e str, &'e str)>) -> Key {
     let parts = entries.flat_map(|(key, value)| [key, value]);
     Key::tuple([domain].into_iter().chain(parts).map(Key::from))
+}
+
+/// The overrides in force, by the names of limits.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Overrides {
+    /// Whether all limits are off.
+    pub(crate) all_off: bool,
+    /// Limits that are ignored.
+    pub(crate) off: HashSet<String>,
+    /// Units that replace those of the files.
+    pub(crate) requests: HashMap<String, u32>,
+}
+
+impl Overrides {
+    /// These overrides with no limit switched off.
+    pub(super) fn switched_on(&self) -> Self {
+        Self {
+            requests: self.requests.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// The units of a limit; `None` if it is off.
+    pub(super) fn requests(&self, limit: &Limit, name: impl FnOnce() -> String) -> Option<u32> {
+        if self.off.is_empty() && self.requests.is_empty() {
+            return Some(limit.requests);
+        }
+        let name = name();
+        let requests = self.requests.get(&name).copied();
+        (!self.off.contains(&name)).then(|| requests.unwrap_or(limit.requests))
+    }
 }

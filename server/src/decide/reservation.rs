@@ -14,7 +14,7 @@ use super::{
     statuses, to_its_end,
 };
 use crate::{
-    decide_and_serve_errors::DecideError,
+    errors::DecideError,
     limiters_by_period::Measure,
     protobuf_messages::{Code, RateLimitRequest, RateLimitResponse},
     telemetry::Span,

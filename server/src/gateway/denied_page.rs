@@ -17,8 +17,8 @@ use http::{
 };
 
 use crate::{
-    decide_and_serve_errors::{ServeError, fault},
-    tls::reloaded_files::{ConfigFiles, ReloadedFiles},
+    errors::{ServeError, fault},
+    tls::{ConfigFiles, ReloadedFiles},
 };
 
 /// The most bytes of a page.
@@ -191,6 +191,28 @@ fn weight<'r>(mut parameters: impl Iterator<Item = &'r str>) -> u16 {
     }
 }
 
+/// A problem document with the status only.
+pub(super) fn problem(status: StatusCode) -> Response {
+    let title = status.canonical_reason().unwrap_or_default();
+    let body = format!(
+        r#"{{"type":"about:blank","title":"{title}","status":{}}}"#,
+        status.as_u16()
+    );
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/problem+json");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// The response to a client that has too many requests at the same time.
+pub(super) fn too_many() -> Response {
+    let mut response = problem(StatusCode::TOO_MANY_REQUESTS);
+    let second = HeaderValue::from_static("1");
+    response.headers_mut().insert(RETRY_AFTER, second);
+    response
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,7 +227,7 @@ mod tests {
             ),
             (
                 "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8,\
-                 application/signed-exchange;v=b3;q=0.7",
+             application/signed-exchange;v=b3;q=0.7",
                 true,
             ),
             ("text/html", true),

@@ -1,5 +1,7 @@
 //! Header fields of forwarded requests and responses.
 
+use std::sync::Arc;
+
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Version,
     header::{
@@ -7,8 +9,8 @@ use http::{
     },
     request::Parts,
 };
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::permit::RequestPermit;
 use crate::connections::Peer;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -221,3 +223,6 @@ fn via(version: Version) -> HeaderValue {
         _ => "1.1 tower-ratelimit",
     })
 }
+
+/// Held by a request until its response, or the tunnel that it became, has ended.
+pub(super) type RequestPermit = Arc<OwnedSemaphorePermit>;

@@ -5,44 +5,41 @@ use std::{
     future::Future,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
-use axum::{body::Body, response::Response};
+use axum::{
+    body::{Body, Bytes},
+    response::Response,
+};
 use http::{
     HeaderValue, Request, StatusCode, Uri, Version,
     header::{
-        ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE,
+        ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TE, TRAILER,
         TRANSFER_ENCODING, UPGRADE,
     },
     request::Parts,
     uri::{Authority, PathAndQuery},
 };
-use http_body::Body as _;
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::{sync::watch, time::timeout};
 use tower_ratelimit::{concurrency::RequestPermits, rate_limit::Spent, rules::NeedsTrailers};
 use tower_service::Service;
 
 use super::{
-    denied_page,
-    download::Download,
-    failures::{Cause, Failures, Refusal},
-    hidden_trailers,
-    hop_by_hop_headers::{self, Hop, lists},
-    permit::RequestPermit,
-    problem_response::problem,
-    progress::Progress,
-    settings::Settings,
-    upgrade,
-    upload::Upload,
-    upstream_address::{Upstream, UpstreamHttp},
-    upstream_connector::{Connector, TlsToUpstream},
-    upstream_http1::Http1Connections,
-    upstream_http2::{Http2Connections, Sent, no_http2},
+    bodies::{Download, Progress, Upload},
+    denied_page::{self, problem},
+    hop_by_hop_headers::{self, Hop, RequestPermit, lists},
+    settings::{Settings, Upstream, UpstreamHttp},
+    upstream::{
+        Cause, Connector, Failures, Http1Connections, Http2Connections, Refusal, Sent,
+        TlsToUpstream, no_http2,
+    },
+    websocket,
 };
-use crate::decide_and_serve_errors::ServeError;
+use crate::errors::ServeError;
 
 /// A service that forwards requests. Clones share the connections.
 #[derive(Clone)]
@@ -115,7 +112,7 @@ impl Inner {
             .remove::<Hop>()
             .ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
         let (mut parts, body) = request.into_parts();
-        let client = upgrade::take_upgrade(&mut parts);
+        let client = websocket::take_upgrade(&mut parts);
         let permits = parts.extensions.remove::<RequestPermits>();
         let is_grpc = is_grpc(&parts);
         let body = if is_grpc {
@@ -132,7 +129,7 @@ impl Inner {
         let response = self.in_time(response, &progress, is_grpc).await?;
         let mut response = self.answer(response, client, progress, (hop.permit, permits))?;
         if hides_trailers {
-            hidden_trailers::mark(&mut response);
+            mark_trailers(&mut response);
         }
         Ok(response)
     }
@@ -280,7 +277,7 @@ impl Inner {
             })?;
             let upstream = hyper::upgrade::on(&mut response);
             let until = (self.stopped.clone(), (permit, permits));
-            upgrade::tunnel(client, upstream, self.silence, until);
+            websocket::tunnel(client, upstream, self.silence, until);
             hop_by_hop_headers::end_connection(
                 response.headers_mut(),
                 hop_by_hop_headers::Nominated::All,
@@ -342,4 +339,50 @@ fn is_grpc(parts: &Parts) -> bool {
     let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
     // `application/grpc-web` also works over HTTP/1.1.
     parts.version == Version::HTTP_2 && rest.is_some_and(|rest| !rest.starts_with(b"-"))
+}
+
+/// In the extensions of a response whose trailers the rules alone read.
+#[derive(Clone, Copy)]
+struct Hidden;
+
+/// Marks a response whose trailers the rules alone read.
+fn mark_trailers(response: &mut Response) {
+    response.headers_mut().remove(TRAILER);
+    response.extensions_mut().insert(Hidden);
+}
+
+/// The response without its trailers, if it is marked. The rules have to read it before.
+pub(super) fn hide_trailers(mut response: Response) -> Response {
+    match response.extensions_mut().remove::<Hidden>() {
+        Some(Hidden) => response.map(|body| Body::new(WithoutTrailers(body))),
+        None => response,
+    }
+}
+
+/// A body without its trailers.
+struct WithoutTrailers(Body);
+
+impl http_body::Body for WithoutTrailers {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        loop {
+            match ready!(Pin::new(&mut self.0).poll_frame(cx)) {
+                Some(Ok(frame)) if frame.is_trailers() => {}
+                frame => return Poll::Ready(frame),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
 }

@@ -1,6 +1,15 @@
 //! Checks of a request before the proxy: limits of size and number, the client, the rules.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+};
 
 use axum::{
     body::Body,
@@ -9,38 +18,42 @@ use axum::{
 };
 use http::{
     HeaderMap, HeaderValue, Method, StatusCode, Version,
-    header::{CONNECTION, TRANSFER_ENCODING},
+    header::{CONNECTION, HOST, TRANSFER_ENCODING},
     request::Parts,
+    uri::Authority,
 };
 use http_body::Body as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use metrics::Counter;
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+};
 use tower_layer::Layer as _;
 use tower_ratelimit::{
+    ClientIp, Key, KeyExtractor as _,
     concurrency::ConcurrencyBody,
-    rate_limit::{self, SpendBody},
+    key::AddressOrigin,
+    rate_limit::{self, DeclaredBody, DeclaredLayer, SpendBody},
     rules::{HoldingRulesLayer, HoldingRulesLimit, Rules, RulesHandle},
 };
+use tower_ratelimit_rulefile::pattern::Host;
 use tower_service::Service as _;
+use tracing::warn;
 
 use super::{
-    body_waits::BodyWaits,
-    denied_page::{self, DeniedPage},
-    hidden_trailers,
+    bodies::Upload,
+    denied_page::{self, DeniedPage, problem, too_many},
     hop_by_hop_headers::{self, Hop},
-    host,
-    malformed_clients::MalformedClients,
-    problem_response::{problem, too_many},
-    proxy::Proxy,
+    proxy::{self, Proxy},
     settings::Settings,
-    upload::Upload,
-    upstream_connector::TlsToUpstream,
+    upstream::TlsToUpstream,
 };
 use crate::{
     admin::Room,
     connections::{ConnectionSlots, Peer, PerClient, RequestBody},
     cors::CorsFields,
-    decide_and_serve_errors::ServeError,
-    events::Answers,
+    errors::ServeError,
+    events::{self, Answers},
     http_routes::Draining,
 };
 
@@ -136,7 +149,7 @@ impl CheckedProxy {
         let request = Request::from_parts(parts, Upload::new(body, self.max_body));
         match self.limit.clone().call(request).await {
             Ok(response) => {
-                let response = hidden_trailers::hide(response.map(followed));
+                let response = proxy::hide_trailers(response.map(followed));
                 Ok(denied_page::replaced(response, page))
             }
             Err(never) => match never {},
@@ -240,7 +253,7 @@ fn check(parts: &Parts, body: &RequestBody, max_body: u64) -> Result<(), StatusC
     if !path.starts_with('/') && !is_of_server {
         return Err(StatusCode::BAD_REQUEST);
     }
-    if !host::is_valid(parts) {
+    if !has_valid_host(parts) {
         return Err(StatusCode::BAD_REQUEST);
     }
     if !is_only_chunked(&parts.headers) {
@@ -250,4 +263,232 @@ fn check(parts: &Parts, body: &RequestBody, max_body: u64) -> Result<(), StatusC
         return Err(StatusCode::PAYLOAD_TOO_LARGE);
     }
     Ok(())
+}
+
+/// Whether a request names exactly one host, wherever it names any. RFC 9112 (3.2) requires 400 otherwise; RFC 9113
+/// (8.3.1) for hosts that differ. HTTP/1.0 allows requests without a host.
+fn has_valid_host(parts: &Parts) -> bool {
+    let mut lines = parts.headers.get_all(HOST).iter();
+    let (line, another) = (lines.next(), lines.next());
+    let authority = parts.uri.authority().map(Authority::as_str);
+    let of_target = authority.map(|authority| Host::parse(authority.as_bytes()));
+    let of_field = line.map(HeaderValue::as_bytes).map(Host::parse);
+    match (of_target, of_field) {
+        _ if another.is_some() => false,
+        (Some(of_target), Some(of_field)) => of_target.is_some() && of_target == of_field,
+        (Some(only), None) | (None, Some(only)) => only.is_some(),
+        (None, None) => parts.version < Version::HTTP_11,
+    }
+}
+
+/// Whether the warning has been logged.
+#[derive(Default)]
+pub(super) struct MalformedClients(AtomicBool);
+
+impl MalformedClients {
+    /// Checks a request of a trusted proxy.
+    pub(super) fn check(&self, client_ip: &ClientIp, parts: &Parts) {
+        if self.0.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(client) = client_ip.resolve(parts) else {
+            return;
+        };
+        if client.origin() != AddressOrigin::Malformed || self.0.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (proxy, field) = (client.ip(), client_ip.header_name());
+        warn!(
+            "the trusted proxy {proxy} wrote no address into {field}: such requests count as its own; this is logged once"
+        );
+    }
+}
+
+/// The most requests of a client that wait for their bodies.
+const MOST: usize = 16;
+
+/// Reads the bodies of requests before the rules decide. A request that waits takes no place of those in flight.
+pub(super) struct BodyWaits {
+    rules: RulesHandle,
+    declared: DeclaredLayer,
+    room: Arc<Semaphore>,
+    /// The requests of each client that wait.
+    clients: Arc<Clients>,
+    refused: Counter,
+}
+
+type Clients = Mutex<HashMap<Key, usize>>;
+
+/// The end of a wait before the body's end.
+enum Ended {
+    /// The rules decide without the body.
+    Decided,
+    /// The client has too many requests that wait.
+    Refused,
+}
+
+impl BodyWaits {
+    /// At most `most` requests wait: beyond that, requests are decided without a body that has to be awaited.
+    pub(super) fn new(rules: RulesHandle, most: u32) -> Self {
+        let of_body = rules.clone();
+        Self {
+            rules,
+            declared: DeclaredLayer::by(move |parts| of_body.spend_body(parts)),
+            room: Arc::new(Semaphore::new(most as usize)),
+            clients: Arc::default(),
+            refused: events::refused_waits(),
+        }
+    }
+
+    /// The requests that wait.
+    pub(super) fn room(&self) -> &Semaphore {
+        &self.room
+    }
+
+    /// The body whose beginning was read; `None` if its client has too many requests that wait. A request that ends
+    /// meanwhile counts at its rules.
+    pub(super) async fn read(
+        &self,
+        parts: &mut Parts,
+        body: RequestBody,
+        peer: Peer,
+    ) -> Option<DeclaredBody<RequestBody>> {
+        let mut request = UnreadRequest {
+            rules: &self.rules,
+            parts,
+            is_read: false,
+        };
+        let read = self
+            .declared
+            .read_until(request.parts, body, |parts| self.wait(parts, peer));
+        let (body, ended) = read.await;
+        request.is_read = true;
+        if let Some(Ended::Refused) = ended {
+            self.refused.increment(1);
+            return None;
+        }
+        Some(body)
+    }
+
+    /// Ends if nobody has to wait for the body of this request.
+    fn wait(&self, parts: &Parts, peer: Peer) -> impl Future<Output = Ended> + Send + use<> {
+        let denied = self.rules.denied_without_body(parts);
+        let rules = self.rules.rules();
+        let client_ip = rules.client_ip();
+        let client = client_ip.extract(parts);
+        let client = client.unwrap_or_else(|_| client_ip.prefix().key(peer.address.ip()));
+        let (clients, room) = (Arc::clone(&self.clients), Arc::clone(&self.room));
+        async move {
+            let mut denied = pin!(denied);
+            if poll_fn(|cx| Poll::Ready(denied.as_mut().poll(cx).is_ready())).await {
+                return Ended::Decided;
+            }
+            let Some(_wait) = Wait::begin(&clients, client) else {
+                return Ended::Refused;
+            };
+            let Ok::<OwnedSemaphorePermit, _>(_place) = room.try_acquire_owned() else {
+                return Ended::Decided;
+            };
+            denied.await;
+            Ended::Decided
+        }
+    }
+}
+
+/// A request that waits, of a client; it ends on drop.
+struct Wait {
+    clients: Arc<Clients>,
+    client: Key,
+}
+
+impl Wait {
+    /// `None` if the client has too many.
+    fn begin(clients: &Arc<Clients>, client: Key) -> Option<Self> {
+        let mut counts = clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(client.clone()).or_default();
+        if *count >= MOST {
+            return None;
+        }
+        *count += 1;
+        Some(Self {
+            clients: Arc::clone(clients),
+            client,
+        })
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let mut counts = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.client);
+            }
+        }
+    }
+}
+
+/// A request that is read. If its client leaves meanwhile, its rules count it: it was a request.
+struct UnreadRequest<'a> {
+    rules: &'a RulesHandle,
+    parts: &'a mut Parts,
+    is_read: bool,
+}
+
+impl Drop for UnreadRequest<'_> {
+    fn drop(&mut self) {
+        if !self.is_read
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let check = self.rules.check(self.parts, None, false);
+            runtime.spawn(async move { drop(check.await) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn is_valid_in(version: Version, uri: &str, hosts: &[&str]) -> bool {
+        let mut request = Request::get(uri).version(version);
+        for host in hosts {
+            request = request.header(HOST, *host);
+        }
+        has_valid_host(&request.body(()).expect("a request").into_parts().0)
+    }
+
+    #[test]
+    fn authorities_of_http2_are_hosts_and_agree_with_the_field() {
+        for (uri, hosts, is_valid) in [
+            ("http://a.example/", &[][..], true),
+            ("http://a.example:80/", &["A.example."], true),
+            ("/", &["a.example"], true),
+            ("/", &[], false),
+            ("http://u@a.example/", &[], false),
+            ("http://a..example/", &[], false),
+            ("http://a.example/", &["b.example"], false),
+            ("http://a.example/", &["a.example/"], false),
+            ("http://a.example/", &["a.example", "a.example"], false),
+        ] {
+            let result = is_valid_in(Version::HTTP_2, uri, hosts);
+            assert_eq!(result, is_valid, "{uri} {hosts:?}");
+        }
+    }
+
+    #[test]
+    fn client_has_few_requests_that_wait() {
+        let clients = Arc::default();
+        let begin = |client: u64| Wait::begin(&clients, Key::from(client));
+        let mut waits: Vec<_> = (0..MOST).filter_map(|_| begin(1)).collect();
+        assert_eq!(waits.len(), MOST);
+        assert!(begin(1).is_none() && begin(2).is_some());
+        waits.pop();
+        assert!(begin(1).is_some() && begin(1).is_some());
+        waits.clear();
+        assert!(clients.lock().unwrap().is_empty());
+    }
 }

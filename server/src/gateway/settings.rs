@@ -1,16 +1,20 @@
 //! The settings of a gateway.
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{fmt, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
+use http::{
+    Uri,
+    uri::{Authority, Parts, PathAndQuery, Scheme},
+};
+use tokio_rustls::rustls::pki_types::ServerName;
 use tower_ratelimit::rules::{Rules, RulesBuilder};
 
-use super::upstream_address::{Upstream, UpstreamHost, UpstreamHttp, UpstreamTls};
 use crate::{
     connections,
-    decide_and_serve_errors::{ServeError, fault},
-    settings, state_file,
-    store::{RedisOptions, RedisTlsFiles, Store},
-    tls::TlsFiles,
+    errors::{ServeError, fault},
+    settings,
+    store::{self, RedisOptions, RedisTlsFiles, Store},
+    tls::{ClientTls, TlsFiles},
 };
 
 /// The default deadline of Redis, the library's.
@@ -27,7 +31,7 @@ pub struct Settings {
     /// The server that receives the requests.
     pub upstream: Upstream,
     /// TLS to an upstream of `https://`. Defaults to the authorities of the system, and no certificate of the gateway.
-    pub upstream_tls: UpstreamTls,
+    pub upstream_tls: ClientTls,
     /// The host that the upstream receives. Defaults to the client's.
     pub upstream_host: UpstreamHost,
     /// The versions of HTTP for the upstream. Defaults to [`UpstreamHttp::Auto`].
@@ -97,7 +101,7 @@ impl Settings {
             rules,
             watch: false,
             upstream,
-            upstream_tls: UpstreamTls::default(),
+            upstream_tls: ClientTls::default(),
             upstream_host: UpstreamHost::default(),
             upstream_http: UpstreamHttp::default(),
             denied_page: None,
@@ -138,7 +142,7 @@ impl Settings {
         };
         let connect = |address: &String| options.connect(address);
         let redis = self.redis.as_ref().map(connect).transpose()?;
-        state_file::check(self.state.as_deref(), self.redis.as_ref())?;
+        store::check(self.state.as_deref(), self.redis.as_ref())?;
         let builder = redis
             .iter()
             .cloned()
@@ -187,5 +191,189 @@ impl Settings {
         service.admin_page = self.admin_page;
         service.ready_needs_store = self.ready_needs_store;
         service
+    }
+}
+
+/// The server that receives the requests, such as `http://127.0.0.1:8080` or `https://api.internal`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    is_tls: bool,
+    authority: Authority,
+}
+
+impl FromStr for Upstream {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let uri: Uri = text.parse().map_err(|error| format!("{error}"))?;
+        let parts = uri.into_parts();
+        if !parts.authority.as_ref().is_none_or(has_valid_port) {
+            return Err(format!("the port of {text} is no number from 1 to 65535"));
+        }
+        let path = parts.path_and_query;
+        let is_tls = match parts.scheme.as_ref().map(Scheme::as_str) {
+            Some("http") => Some(false),
+            Some("https") => Some(true),
+            _ => None,
+        };
+        match (is_tls, parts.authority) {
+            (Some(is_tls), Some(authority))
+                if !authority.as_str().contains('@') && path.is_none_or(|path| path == "/") =>
+            {
+                Ok(Self { is_tls, authority })
+            }
+            _ => Err(
+                "an upstream is http:// or https://, a host and a port, without a path".to_owned(),
+            ),
+        }
+    }
+}
+
+/// Whether there is no port, or one that can be connected to. The connector takes any other for the scheme's default.
+fn has_valid_port(authority: &Authority) -> bool {
+    let host = authority.host();
+    let (_, after) = authority.as_str().rsplit_once(host).unwrap_or_default();
+    after.is_empty() || authority.port_u16().is_some_and(|port| port > 0)
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme(), self.authority)
+    }
+}
+
+impl Upstream {
+    pub(super) const fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    fn scheme(&self) -> Scheme {
+        if self.is_tls {
+            Scheme::HTTPS
+        } else {
+            Scheme::HTTP
+        }
+    }
+
+    /// The target of a request to this authority, by the upstream's scheme.
+    pub(super) fn target(&self, authority: Authority, path: Option<PathAndQuery>) -> Option<Uri> {
+        let mut parts = Parts::default();
+        parts.scheme = Some(self.scheme());
+        parts.authority = Some(authority);
+        parts.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+        Uri::from_parts(parts).ok()
+    }
+}
+
+impl Upstream {
+    /// The name that the upstream's certificate must have; `None` for an upstream without TLS.
+    ///
+    /// # Errors
+    ///
+    /// When the name is no name, or without TLS one of these settings.
+    pub(super) fn server_name(
+        &self,
+        tls: &ClientTls,
+    ) -> Result<Option<ServerName<'static>>, ServeError> {
+        if !self.is_tls {
+            let has_any =
+                tls.authority.is_some() || tls.certificate.is_some() || tls.server_name.is_some();
+            return if has_any {
+                Err(ServeError(format!(
+                    "--upstream-ca, --upstream-cert, --upstream-key and --upstream-name need an upstream of https://, \
+                     and --upstream is {self}"
+                )))
+            } else {
+                Ok(None)
+            };
+        }
+        let (option, name) = match &tls.server_name {
+            Some(name) => ("--upstream-name", name.as_str()),
+            None => ("--upstream", self.authority.host()),
+        };
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        match ServerName::try_from(bare.to_owned()) {
+            Ok(name) => Ok(Some(name)),
+            Err(_) => Err(ServeError(format!(
+                "{option}: {name:?} is no name of a server, such as api.internal or 10.0.0.8"
+            ))),
+        }
+    }
+}
+
+/// The host that the upstream receives, in `Host` or `:authority`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum UpstreamHost {
+    /// The client's.
+    #[default]
+    Keep,
+    /// The upstream's own: host and port of its address, with the host replaced by [`ClientTls::server_name`] if that is
+    /// set.
+    Upstream,
+}
+
+impl FromStr for UpstreamHost {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "keep" => Ok(Self::Keep),
+            "upstream" => Ok(Self::Upstream),
+            _ => Err("it is keep or upstream".to_owned()),
+        }
+    }
+}
+
+impl UpstreamHost {
+    /// The upstream's own host, unless the client's is kept.
+    ///
+    /// # Errors
+    ///
+    /// When the name cannot stand in a request.
+    pub(super) fn own(
+        self,
+        upstream: &Upstream,
+        tls: &ClientTls,
+    ) -> Result<Option<Authority>, ServeError> {
+        let authority = &upstream.authority;
+        match (self, &tls.server_name) {
+            (Self::Keep, _) => Ok(None),
+            (Self::Upstream, None) => Ok(Some(authority.clone())),
+            (Self::Upstream, Some(name)) => {
+                let port = authority.port().map(|port| format!(":{port}"));
+                let own = format!("{name}{}", port.unwrap_or_default());
+                let parsed = own.parse().map_err(|_| {
+                    ServeError(format!("--upstream-name: {name:?} is no host of a request"))
+                })?;
+                Ok(Some(parsed))
+            }
+        }
+    }
+}
+
+/// The versions of HTTP for the upstream. WebSockets use HTTP/1.1 in each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum UpstreamHttp {
+    /// By TLS the version that the upstream selects by ALPN. Without TLS HTTP/1.1, and HTTP/2 for gRPC.
+    #[default]
+    Auto,
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2, without TLS too.
+    Http2,
+}
+
+impl FromStr for UpstreamHttp {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "1" => Ok(Self::Http1),
+            "2" => Ok(Self::Http2),
+            _ => Err("it is auto, 1 or 2".to_owned()),
+        }
     }
 }

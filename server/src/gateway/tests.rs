@@ -19,10 +19,8 @@ use tokio::{
 };
 
 use super::{
-    download::Download,
-    progress::Progress,
-    upgrade::hand_on,
-    upload::{Upload, UploadError},
+    bodies::{Download, Progress, Upload, UploadError},
+    websocket::hand_on,
     *,
 };
 

@@ -13,25 +13,20 @@
 //! limits that have a `detailed_metric`, and a key that stands twice in one table is a fault, unless it begins the
 //! next domain of a file with several.
 
-mod bucket_ids;
-mod descriptor_metadata;
 mod explain;
-mod files;
-mod listing;
-mod read_files;
 mod rules;
 mod rules_parser;
 mod stats;
-mod wildcard;
 mod yaml11_types;
 
-pub(crate) use self::{
-    bucket_ids::TooManyOrders, descriptor_metadata::merge as merge_metadata, rules::Limit,
-    rules_parser::RulesDocument, stats::stats_name,
-};
 pub use self::{
     explain::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit},
-    files::FilesOf,
-    rules::{Builder, Rules},
+    rules::{Builder, FilesOf, Rules},
     stats::StatsName,
+};
+pub(crate) use self::{
+    rules::{Limit, TooManyOrders},
+    rules_parser::RulesDocument,
+    stats::stats_name,
+    yaml11_types::merge as merge_metadata,
 };

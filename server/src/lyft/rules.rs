@@ -1,11 +1,15 @@
 //! Rules: the trees of all domains, and the look-up of a descriptor.
 
-use std::{collections::HashMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ffi::OsStr,
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use tower_ratelimit::Quota;
 use tower_ratelimit_rulefile::{Problem, Span};
 
-use super::{files::FilesOf, wildcard::Wildcard};
 use crate::protobuf_messages::{Entry, Struct, Unit};
 
 /// The rules of all domains.
@@ -205,5 +209,300 @@ impl<'r> Found<'r> {
 
     pub(crate) fn metadata(&self) -> Option<&'r Struct> {
         self.steps.last()?.descriptor.metadata.as_ref()
+    }
+}
+
+/// The files of a directory to read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FilesOf {
+    /// `*.yaml`, `*.yml` and `*.json`, not in subdirectories.
+    #[default]
+    Rules,
+    /// All files, also in subdirectories, as Envoy's reference service reads them; not in links to directories.
+    All {
+        /// Whether to read names that begin with a dot. Names with two dots are never read: in volumes of Kubernetes
+        /// they are second copies of the files.
+        dot_files: bool,
+    },
+}
+
+/// The files at a path.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    /// The path itself, or the files of the directory, in the order of their names.
+    pub(crate) files: Vec<PathBuf>,
+    /// The files and directories that are not read.
+    pub(crate) others: Vec<PathBuf>,
+}
+
+impl FilesOf {
+    /// # Errors
+    ///
+    /// When a directory cannot be read.
+    pub(crate) fn list(self, path: &Path) -> io::Result<Listed> {
+        let mut listed = Listed::default();
+        if path.is_dir() {
+            self.add(path, &mut listed)?
+        } else {
+            listed.files.push(path.to_owned())
+        }
+        listed.files.sort();
+        listed.others.sort();
+        Ok(listed)
+    }
+
+    fn add(self, directory: &Path, listed: &mut Listed) -> io::Result<()> {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let path = entry.path();
+            if begins(&path, "..") {
+                continue;
+            }
+            if self.descends(&path) && entry.file_type()?.is_dir() {
+                self.add(&path, listed)?;
+            } else if self.takes(&path) && path.is_file() {
+                listed.files.push(path);
+            } else {
+                listed.others.push(path);
+            }
+        }
+        Ok(())
+    }
+
+    fn descends(self, path: &Path) -> bool {
+        self != Self::Rules && self.takes(path)
+    }
+
+    fn takes(self, path: &Path) -> bool {
+        match self {
+            Self::Rules => {
+                let extension = path.extension().and_then(OsStr::to_str);
+                matches!(extension, Some("yaml" | "yml" | "json"))
+            }
+            Self::All { dot_files } => dot_files || !begins(path, "."),
+        }
+    }
+}
+
+fn begins(path: &Path, text: &str) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    name.as_encoded_bytes().starts_with(text.as_bytes())
+}
+
+/// A text in which each `*` matches any characters, or none. A `*` cannot be escaped.
+#[derive(Debug, Clone)]
+pub(super) struct Wildcard {
+    pattern: String,
+}
+
+impl Wildcard {
+    /// The pattern, if the text has a `*`.
+    pub(super) fn new(text: &str) -> Option<Self> {
+        let pattern = text.to_owned();
+        text.contains('*').then_some(Self { pattern })
+    }
+
+    pub(super) fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// Whether it matches the text: the pieces occur in order, the first at the beginning, the last at the end, each
+    /// of the others as early as possible.
+    pub(super) fn covers(&self, text: &str) -> bool {
+        let Some((first, rest)) = self.pattern.split_once('*') else {
+            return false;
+        };
+        let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+        let within = text.strip_prefix(first);
+        let Some(mut left) = within.and_then(|within| within.strip_suffix(last)) else {
+            return false;
+        };
+        middle.split('*').all(|piece| match left.find(piece) {
+            Some(at) => {
+                left = &left[at + piece.len()..];
+                true
+            }
+            None => false,
+        })
+    }
+}
+
+/// The most descriptors that one search visits. Clients choose ids, and patterns below patterns have many orders.
+const MAX_VISITS: usize = 1_000;
+
+/// A search that visits too many descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooManyOrders;
+
+/// The entries that are left, those of the path so far, and the visits.
+struct Search {
+    left: Vec<Entry>,
+    path: Vec<Entry>,
+    visits: usize,
+}
+
+impl Rules {
+    /// The pairs in the order of the first path to a limit that uses each of them once. At each level exact values come
+    /// before patterns, and these before keys alone; among equals the keys are in alphabetical order.
+    ///
+    /// # Errors
+    ///
+    /// When the search visits too many descriptors.
+    pub(crate) fn in_order(
+        &self,
+        domain: &str,
+        pairs: &BTreeMap<String, String>,
+    ) -> Result<Option<Vec<Entry>>, TooManyOrders> {
+        let Some(level) = self.domains.get(domain) else {
+            return Ok(None);
+        };
+        let entry = |(key, value): (&String, &String)| Entry {
+            key: key.clone(),
+            value: value.clone(),
+        };
+        let mut search = Search {
+            left: pairs.iter().map(entry).collect(),
+            path: Vec::new(),
+            visits: 0,
+        };
+        let is_found = search.descend(level)?;
+        Ok(is_found.then_some(search.path))
+    }
+}
+
+impl Search {
+    /// Continues the path below a level. Whether it ends at a limit.
+    fn descend(&mut self, level: &Level) -> Result<bool, TooManyOrders> {
+        let steps = self.left.iter().enumerate();
+        let mut steps: Vec<_> = steps
+            .filter_map(|(at, entry)| {
+                let step = level.step(entry)?;
+                Some((rank(step.matched), at, step.descriptor))
+            })
+            .collect();
+        steps.sort_by_key(|(rank, at, _)| (*rank, *at));
+        for (_, at, descriptor) in steps {
+            self.visits += 1;
+            if self.visits > MAX_VISITS {
+                return Err(TooManyOrders);
+            }
+            let entry = self.left.remove(at);
+            self.path.push(entry);
+            let is_found = if self.left.is_empty() {
+                descriptor.limit.is_some()
+            } else {
+                self.descend(&descriptor.below)?
+            };
+            if is_found {
+                return Ok(true);
+            }
+            self.left.extend(self.path.pop());
+            // The entries keep their places.
+            self.left[at..].rotate_right(1);
+        }
+        Ok(false)
+    }
+}
+
+const fn rank(matched: Matched<'_>) -> u8 {
+    match matched {
+        Matched::Exact => 0,
+        Matched::Pattern(_) => 1,
+        Matched::KeyAlone => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_come_in_order_and_do_not_overlap() {
+        let covers = |pattern: &str, text| Wildcard::new(pattern).expect("a pattern").covers(text);
+        let cases = [
+            ("a*", "a", true),
+            ("a*", "ab", true),
+            ("a*", "ba", false),
+            ("*", "", true),
+            ("a*a", "a", false),
+            ("a*a", "aa", true),
+            ("ab*bc", "abc", false),
+            ("foo*bar*baz", "foobarbaz", true),
+            ("foo*bar*baz", "foo1bar2baz", true),
+            ("foo*bar*baz", "foobaz", false),
+            ("foo*bar*baz", "foobazbar", false),
+            ("*x*", "axb", true),
+            ("*x*", "ab", false),
+            ("a**b", "ab", true),
+            ("a*b*b", "ab", false),
+            ("a*b*b", "abb", true),
+            ("a*b*c*d", "a-b-b-c-d", true),
+            // As early as possible, so that the next piece can match.
+            ("*b*c*", "bcb", true),
+            ("ä*ö", "äüö", true),
+        ];
+        for (pattern, text, expected) in cases {
+            assert_eq!(covers(pattern, text), expected, "{pattern} {text}");
+        }
+        assert!(Wildcard::new("plain").is_none());
+    }
+
+    const RULES: &str = "domain: shop
+descriptors:
+  - key: user
+    rate_limit: {unit: second, requests_per_unit: 1}
+    descriptors:
+      - key: path
+        rate_limit: {unit: second, requests_per_unit: 2}
+  - key: path
+    value: /buy
+    descriptors:
+      - key: user
+        rate_limit: {unit: second, requests_per_unit: 3}
+  - key: a_*
+    descriptors: [{key: b, rate_limit: {unit: second, requests_per_unit: 4}}]
+  - key: b
+    descriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 5}}]
+";
+
+    fn found(pairs: &[(&str, &str)]) -> Option<u32> {
+        let rules = Rules::builder().parse([("rules.yaml", RULES)]);
+        let rules = rules.expect("rules");
+        let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let pairs = pairs.iter().map(pair).collect();
+        let entries = rules.in_order("shop", &pairs).expect("few orders")?;
+        assert_eq!(entries.len(), pairs.len());
+        rules
+            .find("shop", &entries)
+            .map(|found| found.limit.requests)
+    }
+
+    #[test]
+    fn pairs_are_ordered_by_the_first_path_with_all_of_them() {
+        assert_eq!(found(&[("user", "eve")]), Some(1));
+        assert_eq!(found(&[("user", "eve"), ("path", "/")]), Some(2));
+        // An exact value comes before a key alone, a pattern too.
+        assert_eq!(found(&[("user", "eve"), ("path", "/buy")]), Some(3));
+        assert_eq!(found(&[("a", "x"), ("b", "y")]), Some(4));
+        assert_eq!(found(&[("path", "/buy")]), None);
+        assert_eq!(found(&[("user", "eve"), ("other", "x")]), None);
+        assert_eq!(found(&[]), None);
+    }
+
+    #[test]
+    fn hostile_ids_end_the_search() {
+        let mut rules = "rate_limit: {unit: second, requests_per_unit: 1}".to_owned();
+        for _ in 0..10 {
+            rules = format!("descriptors: [{{key: k*, {rules}}}]");
+        }
+        let rules = Rules::builder().parse([("rules.yaml", format!("domain: d\n{rules}\n"))]);
+        let rules = rules.expect("rules");
+        let pairs = |last: &str| {
+            let keys = (0..9).map(|at| (format!("k{at}"), String::new()));
+            keys.chain([(last.to_owned(), String::new())]).collect()
+        };
+        assert!(matches!(rules.in_order("d", &pairs("k9")), Ok(Some(_))));
+        assert_eq!(rules.in_order("d", &pairs("x")), Err(TooManyOrders));
     }
 }

@@ -1,14 +1,14 @@
 //! The parser of rule files: faults and warnings.
 
-mod algorithm_extensions;
-mod fields;
-mod key_orders;
-mod misplaced_keys;
-mod parser_state;
-mod split_documents;
+use std::{
+    collections::{HashMap, HashSet, hash_map},
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use std::{collections::HashSet, sync::Arc};
-
+use tower_ratelimit::Quota;
 use tower_ratelimit_rulefile::{
     ProblemCode, Report, RulesError, SourceText, Span,
     document::{
@@ -16,15 +16,9 @@ use tower_ratelimit_rulefile::{
     },
 };
 
-use self::{
-    algorithm_extensions::EXTENSIONS, fields::tables, parser_state::RulesParser,
-    split_documents::parts,
-};
 use super::{
-    descriptor_metadata::metadata,
-    rules::{Builder, Descriptor, Level, Limit, Rules},
-    wildcard::Wildcard,
-    yaml11_types::{YamlType, text_or_empty, type_of, type_of_key},
+    rules::{Builder, Descriptor, FilesOf, Level, Limit, Rules, Wildcard},
+    yaml11_types::{YamlType, metadata, text_or_empty, type_of, type_of_key},
 };
 use crate::protobuf_messages::Unit;
 
@@ -387,4 +381,370 @@ fn keys(descriptors: &[Node]) -> HashSet<&str> {
             _ => None,
         });
     keys.collect()
+}
+
+/// Parses files, one after the other.
+struct RulesParser<'s> {
+    settings: &'s Builder,
+    /// The current domain.
+    domain: String,
+    rules: Rules,
+    /// The keys of the path to the current descriptor.
+    keys: Vec<String>,
+    /// By domain and sorted keys: the keys of the first limit with them, in its order, and its place.
+    orders: HashMap<(String, Vec<String>), (Vec<String>, Span)>,
+    /// The position of each domain.
+    places: HashMap<String, Span>,
+    report: Report,
+}
+
+impl<'s> RulesParser<'s> {
+    fn new(settings: &'s Builder, report: Report) -> Self {
+        Self {
+            settings,
+            domain: String::new(),
+            rules: Rules::default(),
+            keys: Vec::new(),
+            orders: HashMap::new(),
+            places: HashMap::new(),
+            report,
+        }
+    }
+
+    /// The rules, if there is no fault.
+    fn finish(self) -> Result<Rules, RulesError> {
+        let warnings = self.report.finish()?;
+        Ok(Rules {
+            warnings,
+            ..self.rules
+        })
+    }
+
+    fn fault(&mut self, code: ProblemCode, span: &Span, message: impl Into<String>) {
+        self.report.push(code, span, message);
+    }
+}
+
+impl RulesParser<'_> {
+    fn text(&mut self, table: &Node, key: &str) -> String {
+        match table.get(key).map(|node| (node, &node.value)) {
+            None => String::new(),
+            Some((_, NodeValue::Scalar(scalar))) => text_or_empty(scalar).to_owned(),
+            Some((node, _)) => {
+                self.fault(ProblemCode::R01, &node.span, format!("{key} is a text"));
+                String::new()
+            }
+        }
+    }
+
+    fn truth(&mut self, table: &Node, key: &str) -> bool {
+        let Some(node) = table.get(key) else {
+            return false;
+        };
+        match of_node(node) {
+            Some(YamlType::Truth(truth)) => return truth,
+            Some(YamlType::Null) => {}
+            _ => self.fault(
+                ProblemCode::R01,
+                &node.span,
+                format!("{key} is true or false"),
+            ),
+        }
+        false
+    }
+
+    /// The number; `None` if it is absent.
+    fn number(&mut self, table: &Node, key: &str) -> Option<u32> {
+        let node = table.get(key)?;
+        let number = match of_node(node) {
+            Some(YamlType::Whole(number)) => u32::try_from(number).ok(),
+            // Reported already.
+            Some(YamlType::Null | YamlType::Number(_)) => return None,
+            _ => None,
+        };
+        if number.is_none() {
+            let message = format!("{key} is a whole number from 0 to {}", u32::MAX);
+            self.fault(ProblemCode::R04, &node.span, message);
+        }
+        number
+    }
+
+    fn list<'n>(&mut self, table: &'n Node, key: &str) -> &'n [Node] {
+        match table.get(key).map(|node| (node, &node.value)) {
+            Some((_, NodeValue::List(items))) => items,
+            None => &[],
+            Some((node, _)) if of_node(node) == Some(YamlType::Null) => &[],
+            Some((node, _)) => {
+                self.fault(ProblemCode::R01, &node.span, format!("{key} is a list"));
+                &[]
+            }
+        }
+    }
+
+    fn table<'n>(&mut self, table: &'n Node, key: &str) -> Option<&'n Node> {
+        let node = table.get(key)?;
+        match &node.value {
+            NodeValue::Table(_) => return Some(node),
+            _ if of_node(node) == Some(YamlType::Null) => {}
+            _ => self.fault(ProblemCode::R01, &node.span, format!("{key} is a table")),
+        }
+        None
+    }
+}
+
+/// The items that are tables. Faults of the others are reported already.
+fn tables(items: &[Node]) -> impl Iterator<Item = &Node> {
+    let is_table = |item: &&Node| matches!(item.value, NodeValue::Table(_));
+    items.iter().filter(is_table)
+}
+
+/// The type of a scalar.
+fn of_node(node: &Node) -> Option<YamlType> {
+    match &node.value {
+        NodeValue::Scalar(scalar) => Some(type_of(scalar)),
+        _ => None,
+    }
+}
+
+impl RulesParser<'_> {
+    /// Warns about a limit at the current path if another one has its keys in another order: a quota's bucket has no
+    /// order.
+    fn warn_of_order(&mut self, span: &Span) {
+        if self.keys.len() < 2 {
+            return;
+        }
+        let mut sorted = self.keys.clone();
+        sorted.sort_unstable();
+        let (first, place) = match self.orders.entry((self.domain.clone(), sorted)) {
+            hash_map::Entry::Vacant(entry) => {
+                entry.insert((self.keys.clone(), span.clone()));
+                return;
+            }
+            hash_map::Entry::Occupied(entry) => entry.get().clone(),
+        };
+        if first != self.keys {
+            let message = format!(
+                "the keys {} are those of the limit at {} in another order: with --rlqs a bucket with these keys has no \
+                 order, and one limit only",
+                self.keys.join(", "),
+                place.short()
+            );
+            self.fault(ProblemCode::W34, span, message);
+        }
+    }
+}
+
+impl RulesParser<'_> {
+    /// Warns about keys of other tables.
+    fn warn_of_misplaced(&mut self, table: &Node, known: &[&str], place: &str) {
+        let groups = [&ROOT[..], &DESCRIPTOR, &RATE_LIMIT, &REPLACES];
+        for NodeEntry { key, key_span, .. } in table.entries() {
+            let key = key.as_str();
+            if !known.contains(&key) && groups.iter().any(|group| group.contains(&key)) {
+                let message = format!("{key:?} means nothing in {place}, and is ignored");
+                self.report.push(ProblemCode::W32, key_span, message);
+            }
+        }
+    }
+
+    /// Warns about modes that are on in a descriptor without a limit: the levels below do not inherit them.
+    fn warn_of_modes(&mut self, descriptor: &Node, modes: [bool; 3]) {
+        let on = OF_LIMITS.iter().zip(modes).filter(|(_, is_on)| *is_on);
+        for (name, _) in on {
+            let mut entries = descriptor.entries().iter();
+            if let Some(entry) = entries.find(|entry| entry.key == *name) {
+                let message = format!(
+                    "{name:?} means nothing in a descriptor without a rate_limit, and is ignored; limits below it need \
+                     their own"
+                );
+                self.report.push(ProblemCode::W32, &entry.key_span, message);
+            }
+        }
+    }
+}
+
+/// The ranges of the documents of a text. A line of dashes, or a further unindented `domain:`, begins the next.
+fn parts(text: &str) -> Vec<(usize, usize)> {
+    let (mut parts, mut start, mut at, mut has_domain) = (Vec::new(), 0, 0, false);
+    for line in text.split_inclusive('\n') {
+        let dashes = line.strip_prefix("---");
+        let is_end =
+            dashes.is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace));
+        let is_domain = line.starts_with("domain:");
+        if is_end || is_domain && has_domain {
+            parts.push((start, at));
+            (start, has_domain) = (at, false);
+        }
+        has_domain |= is_domain;
+        at += line.len();
+    }
+    parts.push((start, at));
+    let is_empty = |line: &str| {
+        let line = line.strip_prefix("---").unwrap_or(line).trim_start();
+        line.is_empty() || line.starts_with('#')
+    };
+    parts.retain(|(start, end)| !text[*start..*end].lines().all(is_empty));
+    if parts.is_empty() {
+        vec![(0, text.len())]
+    } else {
+        parts
+    }
+}
+
+/// The keys of a limit that the reference does not know.
+const EXTENSIONS: [&str; 5] = ["unit_multiplier", "algorithm", "burst", "slices", "soft"];
+
+impl RulesParser<'_> {
+    /// The number of units in a period, if the limit has one.
+    fn unit_multiplier(&mut self, limit: &Node, unit: Option<Unit>) -> Option<u32> {
+        let times = self.number(limit, "unit_multiplier")?;
+        let period = Duration::from_secs(unit.map_or(1, Unit::seconds) * u64::from(times));
+        let window = Quota::per(1, period).fixed_window().uncapped();
+        let fault = match (times, window.check()) {
+            (0, _) => "unit_multiplier is at least 1".to_owned(),
+            (_, Err(fault)) => fault.to_string(),
+            (_, Ok(())) => return Some(times),
+        };
+        let span = &limit.get("unit_multiplier").unwrap_or(limit).span;
+        self.fault(ProblemCode::R04, span, fault);
+        None
+    }
+
+    /// The quota of a limit that is no fixed window; also `None` after a fault.
+    fn quota(&mut self, limit: &Node, requests: u32, seconds: u64) -> Option<Quota> {
+        let [burst, slices, soft] = ["burst", "slices", "soft"].map(|key| self.number(limit, key));
+        let quota = Quota::per(u64::from(requests), Duration::from_secs(seconds));
+        let algorithm = self.text(limit, "algorithm");
+        let mut quota = match algorithm.as_str() {
+            "" | "fixed_window" if (burst, slices, soft) == (None, None, None) => return None,
+            "" | "fixed_window" => quota.fixed_window(),
+            "token_bucket" => quota.token_bucket(),
+            "sliding_window" => quota.sliding_window(),
+            "sliding_log" => quota.sliding_log(),
+            _ => {
+                let message = format!(
+                    "unknown algorithm {algorithm:?}; there are fixed_window, token_bucket, \
+                     sliding_window and sliding_log"
+                );
+                let span = &limit.get("algorithm").unwrap_or(limit).span;
+                self.fault(ProblemCode::R04, span, message);
+                return None;
+            }
+        };
+        if let Some(burst) = burst {
+            quota = quota.burst(u64::from(burst));
+        }
+        if let Some(slices) = slices {
+            quota = quota.slices(slices);
+        }
+        if let Some(percent) = soft {
+            quota = quota.soft(percent);
+        }
+        // Without a unit there is another fault, or no limit.
+        let fault = quota.check().err().filter(|_| seconds > 0);
+        if let Some(fault) = fault {
+            self.fault(ProblemCode::R04, &limit.span, fault.to_string());
+            return None;
+        }
+        Some(quota).filter(|_| seconds > 0)
+    }
+}
+
+impl Rules {
+    /// A builder with the settings for reading rules.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
+impl Rules {
+    /// The files and directories in the rule directories that were not read.
+    pub fn others(&self) -> &[PathBuf] {
+        &self.others
+    }
+}
+
+impl Builder {
+    /// Whether several files may have parts of one domain. Defaults to false: a repeated domain is a fault.
+    pub const fn merge_domains(mut self, merge: bool) -> Self {
+        self.merge_domains = merge;
+        self
+    }
+
+    /// Whether extensions of Envoy's reference service are faults: `unit_multiplier`, `algorithm`, `burst`, `slices`
+    /// and `soft` of a limit. Defaults to false.
+    pub const fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
+    /// The files of directories to read. Defaults to [`FilesOf::Rules`].
+    pub const fn files(mut self, files: FilesOf) -> Self {
+        self.files = files;
+        self
+    }
+
+    /// Parses texts, each with the name of its file. One fault rejects all of them.
+    ///
+    /// # Errors
+    ///
+    /// All faults of the texts, or that they have no domain.
+    pub fn parse<N: Into<String>, T: Into<String>>(
+        &self,
+        texts: impl IntoIterator<Item = (N, T)>,
+    ) -> Result<Rules, RulesError> {
+        let texts = texts
+            .into_iter()
+            .map(|(name, text)| (name.into(), text.into()));
+        parse(texts, self)
+    }
+
+    /// Reads documents that are no files, after the faults in `report`. Without a document there is no limit.
+    ///
+    /// # Errors
+    ///
+    /// All faults of the documents and of `report`.
+    pub(crate) fn read_documents(
+        &self,
+        documents: Vec<RulesDocument>,
+        report: Report,
+    ) -> Result<Rules, RulesError> {
+        read_documents(documents, report, self)
+    }
+
+    /// Reads files, and [those](Self::files) of directories in the order of their names.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read, all faults of the files, and when there is no file at all: a directory that is
+    /// still empty does not mean that nothing is limited.
+    pub fn read<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Rules, RulesError> {
+        let (mut texts, mut others) = (Vec::new(), Vec::new());
+        for path in paths {
+            let path = path.as_ref();
+            let unreadable = |error: io::Error| {
+                RulesError::unreadable(format!("{} cannot be read: {error}", path.display()))
+            };
+            let listed = self.files.list(path).map_err(unreadable)?;
+            others.extend(listed.others);
+            for file in listed.files {
+                let text = fs::read_to_string(&file).map_err(unreadable)?;
+                texts.push((file.display().to_string(), text));
+            }
+        }
+        if texts.is_empty() {
+            let paths: Vec<String> = paths
+                .iter()
+                .map(|path| path.as_ref().display().to_string())
+                .collect();
+            let kind = match self.files {
+                FilesOf::Rules => " (*.yaml, *.yml, *.json)",
+                FilesOf::All { .. } => "",
+            };
+            let message = format!("there is no rule file{kind} in {}", paths.join(", "));
+            return Err(RulesError::unreadable(message));
+        }
+        let rules = self.parse(texts)?;
+        Ok(Rules { others, ..rules })
+    }
 }

@@ -2,17 +2,23 @@
 
 use std::time::Duration;
 
-use super::{
-    messages::{
-        AbandonAction, Action, BlanketRule, BucketAction, BucketId, QuotaAssignment,
+use tower_ratelimit::Key;
+
+use super::row::{DivisibleRate, Share};
+use crate::{
+    decide::{BucketLimit, CountedLimit},
+    limiters_by_period::Measure,
+    protobuf_messages::{
+        self, AbandonAction, Action, BlanketRule, BucketAction, BucketId, QuotaAssignment,
         RateLimitStrategy, Strategy, TokenBucket,
     },
-    row::Share,
 };
-use crate::protobuf_messages;
 
 /// Seconds.
 const YEAR: u64 = 365 * 24 * 60 * 60;
+
+/// The time to live of answers to buckets beyond a maximum.
+pub(super) const EXCESS: Duration = Duration::from_secs(60);
 
 /// A share, as a token bucket of Envoy.
 pub(super) fn share(id: &BucketId, share: Share, interval: u64, ttl: Duration) -> BucketAction {
@@ -69,5 +75,46 @@ fn seconds(seconds: u64) -> protobuf_messages::Duration {
     protobuf_messages::Duration {
         seconds: seconds.cast_signed(),
         nanos: 0,
+    }
+}
+
+/// The time to live of answers without a share: no limit, and a limit of 0.
+const UNLIMITED: Duration = Duration::from_secs(300);
+const DENIED: Duration = Duration::from_secs(15);
+
+/// The treatment of a limit.
+pub(super) enum Treatment {
+    Blanket(BlanketRule, Duration),
+    Share(Key, DivisibleRate),
+    Units(CountedLimit),
+    /// None of these, for this reason.
+    Excess(&'static str),
+}
+
+impl Treatment {
+    pub(super) fn of(limit: BucketLimit) -> Self {
+        match limit {
+            BucketLimit::Nothing | BucketLimit::Shadow(_) => {
+                Self::Blanket(BlanketRule::AllowAll, UNLIMITED)
+            }
+            BucketLimit::Limited(limit) => {
+                let CountedLimit { counter, requests } = &limit.counted;
+                match rate(counter.measure, *requests) {
+                    _ if *requests == 0 => Self::Blanket(BlanketRule::DenyAll, DENIED),
+                    Some(rate) => Self::Share(counter.key.clone(), rate),
+                    None => Self::Units(limit.counted),
+                }
+            }
+            BucketLimit::Ambiguous => Self::Excess("orders"),
+        }
+    }
+}
+
+fn rate(measure: Measure, requests: u32) -> Option<DivisibleRate> {
+    match measure {
+        Measure::Window(seconds) => {
+            DivisibleRate::of_window(requests.into(), Duration::from_secs(seconds))
+        }
+        Measure::Quota(quota) => DivisibleRate::of_quota(&quota),
     }
 }

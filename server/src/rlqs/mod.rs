@@ -5,25 +5,16 @@
 //! (`pool_of_instance`). Of all other limits clients get `units`, which the limit's own counter has charged.
 
 mod actions;
-mod client;
-mod clients_of_bucket;
-mod codec;
-mod demand;
-mod fair_shares;
-pub mod messages;
+mod lending;
 mod pool;
 mod pool_of_instance;
-mod pools_in_redis;
-mod rate;
 mod row;
-mod settings;
 mod shares;
 #[cfg(test)]
 mod simulation;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod treatment;
 mod units;
 
 use std::{
@@ -32,27 +23,29 @@ use std::{
     task::{Context, Poll},
 };
 
+use hyper::body::Buf as _;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{
     Request, Response, Status, Streaming,
     body::Body,
+    codec::{Codec, DecodeBuf, Decoder},
     server::{Grpc, NamedService, StreamingService},
 };
+use tonic_prost::ProstCodec;
 use tower_ratelimit::{OnFailure, RedisStore};
 use tower_service::Service;
 
-pub use self::settings::RlqsSettings;
+pub use self::shares::RlqsSettings;
+pub(crate) use self::shares::{ClientOfBucket, ShareOfClient, Shares};
 use self::{
-    client::ClientId,
-    codec::ReportCodec,
-    messages::{RateLimitQuotaResponse, RateLimitQuotaUsageReports},
-    pools_in_redis::PoolsInRedis,
+    row::{ClientId, client_name},
+    shares::PoolsInRedis,
 };
-pub(crate) use self::{
-    clients_of_bucket::{ClientOfBucket, ShareOfClient},
-    shares::Shares,
+use crate::{
+    decide::RateLimits,
+    protobuf_messages::{RateLimitQuotaResponse, RateLimitQuotaUsageReports},
+    rls::{BoxFuture, fields},
 };
-use crate::{decide::RateLimits, rls::BoxFuture};
 
 /// The service's name.
 pub const NAME: &str = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService";
@@ -120,9 +113,88 @@ impl StreamingService<RateLimitQuotaUsageReports> for StreamRateLimitQuotas {
     fn call(&mut self, request: Request<Streaming<RateLimitQuotaUsageReports>>) -> Self::Future {
         let header = self.0.settings().client_header.as_ref();
         let client = ClientId::of(&request, header);
-        let name = client::name(&request, header);
+        let name = client_name(&request, header);
         let responses = stream::serve(self.0.clone(), (client, name), request.into_inner());
         let responses: Self::ResponseStream = Box::pin(ReceiverStream::new(responses));
         Box::pin(async { Ok(Response::new(responses)) })
+    }
+}
+
+/// The most buckets and pairs of a message, together: twice those of a stream with one pair each.
+const MAX_FIELDS: usize = 200_000;
+
+type Inner = ProstCodec<RateLimitQuotaResponse, RateLimitQuotaUsageReports>;
+
+/// Decodes reports, and encodes responses.
+#[derive(Debug, Default)]
+struct ReportCodec(Inner);
+
+/// Decodes reports.
+#[derive(Debug)]
+struct ReportDecoder(<Inner as Codec>::Decoder);
+
+impl Codec for ReportCodec {
+    type Encode = RateLimitQuotaResponse;
+    type Decode = RateLimitQuotaUsageReports;
+    type Encoder = <Inner as Codec>::Encoder;
+    type Decoder = ReportDecoder;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        self.0.encoder()
+    }
+
+    fn decoder(&mut self) -> ReportDecoder {
+        ReportDecoder(self.0.decoder())
+    }
+}
+
+impl Decoder for ReportDecoder {
+    type Item = RateLimitQuotaUsageReports;
+    type Error = Status;
+
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
+        // All of the message is in one piece.
+        if !fits(message.chunk()) {
+            let text = format!("a message has at most {MAX_FIELDS} buckets and pairs");
+            return Err(Status::resource_exhausted(text));
+        }
+        self.0.decode(message)
+    }
+}
+
+fn fits(message: &[u8]) -> bool {
+    let with = |number| move |(field, bytes): (u64, _)| (field == number).then_some(bytes);
+    let mut left = MAX_FIELDS;
+    for usage in fields(message).filter_map(with(2)) {
+        let pairs = fields(usage).filter_map(with(1)).flat_map(fields);
+        let taken = 1 + pairs.take(left + 1).count();
+        if taken > left {
+            return false;
+        }
+        left -= taken;
+    }
+    true
+}
+
+#[cfg(test)]
+mod codec_tests {
+    use super::*;
+
+    #[test]
+    fn buckets_and_pairs_are_counted_before_they_are_read() {
+        let buckets = |number: usize| [0x12, 0].repeat(number);
+        assert!(fits(&buckets(MAX_FIELDS)));
+        assert!(!fits(&buckets(MAX_FIELDS + 1)));
+        // One bucket whose id has empty pairs.
+        let pairs = [0x0a, 0].repeat(MAX_FIELDS / 2);
+        let within = |field: u8, bytes: &[u8]| {
+            let mut message = vec![field];
+            prost::encode_length_delimiter(bytes.len(), &mut message).expect("room");
+            message.extend(bytes);
+            message
+        };
+        let bucket = within(0x12, &within(0x0a, &pairs));
+        assert!(fits(&bucket));
+        assert!(!fits(&bucket.repeat(2)));
     }
 }

@@ -16,17 +16,12 @@
 
 #[cfg(test)]
 mod tests;
-mod value;
 
-use std::time::Duration;
+use std::{num::NonZeroU64, time::Duration};
 
-pub(super) use self::value::StoredPool;
-use super::{
-    client::ClientId,
-    fair_shares::fair_shares,
-    rate::DivisibleRate,
-    row::{CUT_DELAY, Row, Share},
-};
+use prost::Message as _;
+
+use super::row::{CUT_DELAY, ClientId, Demand, DivisibleRate, Row, Share};
 
 /// The part of the rate, as a divisor, that stays free until the pool's bucket is full.
 const KEPT: u64 = 64;
@@ -435,5 +430,274 @@ impl Pool {
             self.is_due |= row.end_shares(now, self.ttl);
         }
         self.rows.retain(|(_, row)| !row.is_over(now));
+    }
+}
+
+/// The share of each demand, in the same unit as the rate. A demand below an equal part gets a quarter more than it is;
+/// the others share the rest. Half of the part that no demand claims stays free, for clients to come.
+///
+/// The sum is at most `rate`, and each share is at least 1 if the rate suffices.
+pub(super) fn fair_shares(demands: &[u64], rate: u64) -> Vec<u64> {
+    let mut shares = vec![0; demands.len()];
+    let mut order: Vec<(u64, usize)> = demands
+        .iter()
+        .enumerate()
+        .map(|(at, demand)| (demand.saturating_add(demand / 4).max(1), at))
+        .collect();
+    order.sort_unstable();
+    let mut left = rate;
+    let mut others = demands.len() as u64;
+    for (wanted, at) in order {
+        let share = wanted.min(left / others);
+        shares[at] = share;
+        left -= share;
+        others -= 1;
+    }
+    let extra = (left / 2)
+        .checked_div(demands.len() as u64)
+        .unwrap_or_default();
+    for share in &mut shares {
+        *share += extra;
+    }
+    shares
+}
+
+/// The first bytes of a value. Another version of it has others.
+const MARK: &[u8; 6] = b"rlqs1:";
+
+/// A pool of all instances.
+#[derive(Debug)]
+pub(super) struct StoredPool {
+    /// A random number. Another one is a pool that was made anew.
+    pub(super) birth: u64,
+    /// The number of writes so far. A smaller one is an earlier state of the pool.
+    pub(super) writes: u64,
+    pub(super) pool: Pool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PoolValue {
+    #[prost(fixed64, tag = "1")]
+    birth: u64,
+    #[prost(uint64, tag = "2")]
+    writes: u64,
+    #[prost(uint64, tag = "3")]
+    tokens: u64,
+    #[prost(uint64, tag = "4")]
+    interval: u64,
+    #[prost(uint64, tag = "5")]
+    burst: u64,
+    #[prost(uint64, tag = "6")]
+    level: u64,
+    /// Times are microseconds.
+    #[prost(uint64, tag = "7")]
+    at: u64,
+    #[prost(uint64, tag = "8")]
+    closed_until: u64,
+    #[prost(message, repeated, tag = "9")]
+    rows: Vec<RowValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RowValue {
+    #[prost(fixed64, tag = "1")]
+    id: u64,
+    /// 0 for an unknown one.
+    #[prost(fixed64, tag = "2")]
+    client: u64,
+    #[prost(uint64, tag = "3")]
+    since: u64,
+    #[prost(uint64, tag = "4")]
+    requests: u64,
+    #[prost(uint64, optional, tag = "5")]
+    measured: Option<u64>,
+    #[prost(uint64, tag = "6")]
+    reported_at: u64,
+    #[prost(message, optional, tag = "7")]
+    share: Option<ShareValue>,
+    #[prost(message, repeated, tag = "8")]
+    older: Vec<ShareValue>,
+    #[prost(uint64, tag = "9")]
+    sent_at: u64,
+    #[prost(uint64, tag = "10")]
+    changed_at: u64,
+    #[prost(uint32, tag = "11")]
+    messages: u32,
+    #[prost(bool, tag = "12")]
+    awaits_answer: bool,
+    #[prost(bool, tag = "13")]
+    has_left: bool,
+    #[prost(bool, tag = "14")]
+    may_lack_bucket: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct ShareValue {
+    #[prost(uint64, tag = "1")]
+    tokens: u64,
+    #[prost(uint64, tag = "2")]
+    size: u64,
+    /// The end of an older share.
+    #[prost(uint64, tag = "3")]
+    until: u64,
+}
+
+impl StoredPool {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let Self {
+            birth,
+            writes,
+            pool,
+        } = self;
+        let value = PoolValue {
+            birth: *birth,
+            writes: *writes,
+            tokens: pool.rate.tokens,
+            interval: pool.rate.interval,
+            burst: pool.rate.burst,
+            level: pool.level,
+            at: micros(pool.at),
+            closed_until: micros(pool.closed_until),
+            rows: pool.rows.iter().map(|(id, row)| of_row(*id, row)).collect(),
+        };
+        [MARK, value.encode_to_vec().as_slice()].concat()
+    }
+
+    /// Reads a pool whose shares have this time to live. `None` for bytes that are no pool, or one of another version.
+    /// No instant is later than it could be now: the clock may have stepped back.
+    pub(super) fn read(bytes: &[u8], ttl: Duration, now: Duration) -> Option<Self> {
+        let value = PoolValue::decode(bytes.strip_prefix(MARK)?).ok()?;
+        let most = u64::from(u32::MAX);
+        let rate = DivisibleRate {
+            tokens: value.tokens,
+            interval: value.interval,
+            burst: value.burst,
+        };
+        let is_rate = (1..=most).contains(&rate.tokens)
+            && [1, 60].contains(&rate.interval)
+            && (1..=most).contains(&rate.burst);
+        let latest = now + ttl + CUT_DELAY;
+        let row = |value: RowValue| (RowId(value.id), row(value, now, latest));
+        let mut rows: Vec<_> = value.rows.into_iter().map(row).collect();
+        rows.sort_unstable_by_key(|(id, _)| *id);
+        rows.dedup_by_key(|(id, _)| *id);
+        let mut pool = Pool {
+            rate,
+            ttl,
+            level: value.level.min(u64::from(u32::MAX) * NANO),
+            at: time(value.at).min(now),
+            closed_until: time(value.closed_until).min(latest),
+            rows,
+            is_due: true,
+            ..Pool::new(rate, ttl, now)
+        };
+        is_rate.then(|| {
+            pool.advance(now);
+            Self {
+                birth: value.birth,
+                writes: value.writes,
+                pool,
+            }
+        })
+    }
+
+    /// How long the pool differs from a new one if nothing happens.
+    pub(super) fn lasts(&self, now: Duration) -> Duration {
+        let Pool { rate, ttl, .. } = &self.pool;
+        let refill = Duration::from_secs(rate.burst * rate.interval / rate.tokens);
+        // No row is older than the latest message or report.
+        let rows = *ttl + CUT_DELAY + Duration::from_secs(60);
+        self.pool.closed_until.saturating_sub(now) + rows + refill
+    }
+}
+
+fn of_row(id: RowId, row: &Row) -> RowValue {
+    let share = |share: Share, until| ShareValue {
+        tokens: share.tokens,
+        size: share.size,
+        until: micros(until),
+    };
+    let older = row.older.iter();
+    RowValue {
+        id: id.0,
+        client: row.client.map_or(0, |client| client.0.get()),
+        since: micros(row.demand.since),
+        requests: row.demand.requests,
+        measured: row.demand.measured,
+        reported_at: micros(row.demand.reported_at),
+        share: row.share.map(|sent| share(sent, Duration::ZERO)),
+        older: older.map(|(until, sent)| share(*sent, *until)).collect(),
+        sent_at: micros(row.sent_at),
+        changed_at: micros(row.changed_at),
+        messages: row.messages,
+        awaits_answer: row.awaits_answer,
+        has_left: !row.is_live,
+        may_lack_bucket: row.may_lack_bucket,
+    }
+}
+
+fn row(value: RowValue, now: Duration, latest: Duration) -> Row {
+    // A part of a rate and of a burst, whose sums fit.
+    let number = |number: u64| number.min(u64::from(u32::MAX));
+    let share = |value: ShareValue| Share {
+        tokens: number(value.tokens),
+        size: number(value.size),
+    };
+    let past = |micros| time(micros).min(now);
+    let older = value.older.into_iter();
+    Row {
+        client: NonZeroU64::new(value.client).map(ClientId),
+        demand: Demand {
+            since: past(value.since),
+            requests: value.requests,
+            measured: value.measured,
+            reported_at: past(value.reported_at),
+        },
+        share: value.share.map(share),
+        older: older
+            .map(|value| (time(value.until).min(latest), share(value)))
+            .collect(),
+        sent_at: past(value.sent_at),
+        changed_at: past(value.changed_at),
+        messages: value.messages,
+        awaits_answer: value.awaits_answer,
+        is_live: !value.has_left,
+        may_lack_bucket: value.may_lack_bucket,
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+const fn time(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+#[cfg(test)]
+mod fair_shares_tests {
+    use super::fair_shares;
+
+    #[test]
+    fn small_demands_are_met_and_the_others_share_the_rest() {
+        assert_eq!(fair_shares(&[900, 300, 0], 600), [300, 299, 1]);
+        assert_eq!(fair_shares(&[900, 300, 600], 600), [200, 200, 200]);
+        assert_eq!(fair_shares(&[80, 10_000], 1_000), [100, 900]);
+        assert_eq!(fair_shares(&[u64::MAX, u64::MAX], 1_001), [500, 501]);
+    }
+
+    #[test]
+    fn half_of_the_unclaimed_part_stays_free() {
+        // 500 and 100 are claimed; of 400 others 200 stay free.
+        assert_eq!(fair_shares(&[400, 80], 1_000), [600, 200]);
+        assert_eq!(fair_shares(&[0], 1_000), [500]);
+        assert_eq!(fair_shares(&[], 1_000), Vec::<u64>::new());
+    }
+
+    #[test]
+    fn shares_are_at_least_one_and_at_most_the_rate() {
+        assert_eq!(fair_shares(&[0, 0, u64::MAX], 3), [1, 1, 1]);
+        assert_eq!(fair_shares(&[5, 5, 5], 2).iter().sum::<u64>(), 2);
+        assert_eq!(fair_shares(&[1, 2], 0), [0, 0]);
     }
 }

@@ -1,42 +1,42 @@
 //! The shares of all streams: pools by subject, and messages to the streams whose shares change.
 
-mod exchange;
-mod rows_of_clients;
-
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     hash::{BuildHasher as _, RandomState},
     mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
 
+use http::HeaderName;
 use prost::Message as _;
 use tokio::{
-    sync::{Notify, mpsc},
-    time::{Instant, MissedTickBehavior, interval},
+    sync::{Notify, Semaphore, mpsc},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout_at},
 };
 use tonic::Status;
-use tower_ratelimit::Key;
+use tower_ratelimit::{
+    Key, OnFailure, RedisStore,
+    shared::{CompareAndSwap as _, RedisValues, Versioned, Write},
+    store::{StoreError, StoreErrorKind},
+};
+use tracing::warn;
 
-pub(super) use self::rows_of_clients::RowOfClient;
 use super::{
-    actions,
-    client::ClientId,
-    messages::{BucketAction, BucketId, RateLimitQuotaResponse},
-    pool::{Pool, RowId},
-    pool_of_instance::{MAX_ROWS, PoolOfInstance},
-    pools_in_redis::PoolsInRedis,
-    rate::DivisibleRate,
-    settings::RlqsSettings,
+    actions::{self, EXCESS, Treatment},
+    pool::{Pool, RowId, StoredPool},
+    pool_of_instance::{Applied, LONGEST_EXCHANGE, Loss, MAX_ROWS, PoolOfInstance, ShareMessage},
+    row::{CUT_DELAY, ClientId, DivisibleRate, Share},
     units::{self, Messages, Units},
 };
 use crate::{
     decide::{CountedLimit, RateLimits},
     events,
+    protobuf_messages::{BlanketRule, BucketAction, BucketId, RateLimitQuotaResponse},
 };
 
 /// The most buckets of all streams, and the most pools.
@@ -398,6 +398,524 @@ fn collect(
     }
 }
 
+/// The most exchanges at a time.
+const MAX_AT_ONCE: usize = 64;
+
+/// The most attempts to write a pool in one exchange.
+const MOST_TRIES: u32 = 8;
+
+/// The time between two lines about failures or unreadable pools: each pool has its own.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The longest pause after the first attempt; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+
+/// A line in the log for each pool would be as many as there are clients, or exchanges of two versions.
+static UNREADABLE: RareLine = RareLine(Mutex::new(None));
+
+/// A line in the log, at most once in a minute.
+#[derive(Debug, Default)]
+struct RareLine(Mutex<Option<Instant>>);
+
+impl RareLine {
+    fn is_due(&self) -> bool {
+        let mut logged_at = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL);
+        if is_due {
+            *logged_at = Some(Instant::now());
+        }
+        is_due
+    }
+}
+
+type Actions = HashMap<u64, Vec<BucketAction>>;
+
+impl Shares {
+    /// Exchanges the pools that have something to write.
+    async fn exchange_due(&self) {
+        if self.0.redis.is_none() {
+            return;
+        }
+        let now = self.now();
+        let due: Vec<Key> = {
+            let state = self.state();
+            let due = state.of_instance.iter();
+            let due = due.filter(|(_, pool)| pool.is_due(now));
+            due.map(|(subject, _)| subject.clone()).collect()
+        };
+        let places = Arc::new(Semaphore::new(MAX_AT_ONCE));
+        let mut exchanges = JoinSet::new();
+        for subject in due {
+            let (shares, places) = (self.clone(), Arc::clone(&places));
+            exchanges.spawn(async move {
+                let _place = places.acquire().await;
+                shares.exchange(&subject).await;
+            });
+        }
+        while exchanges.join_next().await.is_some() {}
+    }
+
+    /// Exchanges a pool.
+    async fn exchange(&self, subject: &Key) {
+        let Some(redis) = &self.0.redis else {
+            return;
+        };
+        for tries in 0..MOST_TRIES {
+            match self.attempt(redis, subject).await {
+                Ok(true) => return,
+                Ok(false) => sleep(pause(redis, tries)).await,
+                Err(error) => {
+                    redis.log(&error);
+                    return self.do_without(subject, redis.on_failure);
+                }
+            }
+        }
+        let error = StoreError::new(
+            StoreErrorKind::Contended,
+            format!("{MOST_TRIES} tries, each time others had written the pool meanwhile"),
+        );
+        redis.log(&error);
+        self.do_without(subject, redis.on_failure);
+    }
+
+    /// Loads, changes and writes a pool. False if another instance has written it meanwhile.
+    async fn attempt(&self, redis: &PoolsInRedis, subject: &Key) -> Result<bool, StoreError> {
+        // Not later than Redis's time, so that no share ends earlier there than here.
+        let now = self.now();
+        let ends_at = Instant::now() + LONGEST_EXCHANGE;
+        let loaded = timeout_at(ends_at, redis.load(subject)).await;
+        let (found, time) = loaded.unwrap_or_else(|_| Err(too_slow()))?;
+        let (value, version) = found.unzip();
+        let random = redis.random();
+        let Some(applied) = self.apply(subject, value.as_deref(), (time, now, random)) else {
+            return Ok(true);
+        };
+        if applied.is_changed {
+            let stored = &applied.stored;
+            let lasts = stored.lasts(time);
+            let new = Write::new(stored.to_bytes(), lasts);
+            let swapped = timeout_at(ends_at, redis.swap(subject, version, &new)).await;
+            match swapped.unwrap_or_else(|_| Err(too_slow())) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(error) => {
+                    self.unanswered(subject, &applied);
+                    return Err(error);
+                }
+            }
+        }
+        self.written(subject, &applied);
+        Ok(true)
+    }
+
+    fn apply(
+        &self,
+        subject: &Key,
+        value: Option<&[u8]>,
+        (time, now, random): (Duration, Duration, u64),
+    ) -> Option<Applied> {
+        let lasts = self.0.settings.ttl + CUT_DELAY;
+        let mut state = self.state();
+        let has_lost = state.lost_at.is_some_and(|at| now < at + lasts);
+        let pool = state.of_instance.get_mut(subject)?;
+        let applied = pool.apply(value, (time, now), (random, has_lost));
+        match applied.loss {
+            Some(Loss::Lost) if !has_lost => {
+                warn!("Redis has lost shares of limits: none is raised for {lasts:?}");
+                state.lost_at = Some(now);
+            }
+            Some(Loss::Unreadable) if UNREADABLE.is_due() => warn!(
+                "the shares of a limit in Redis are of another version, or not shares: none is raised for {lasts:?}"
+            ),
+            _ => {}
+        }
+        Some(applied)
+    }
+
+    /// Sends the messages of a pool that is in Redis.
+    fn written(&self, subject: &Key, applied: &Applied) {
+        let now = self.now();
+        let mut state = self.state();
+        let Some(pool) = state.of_instance.get_mut(subject) else {
+            return;
+        };
+        let messages = pool.written(applied, now);
+        let interval = pool.interval();
+        if pool.is_over() {
+            state.of_instance.remove(subject);
+        }
+        let mut actions = Actions::new();
+        self.add_shares(&state, &mut actions, (messages, interval));
+        let rule = if self.0.settings.excess_passes {
+            BlanketRule::AllowAll
+        } else {
+            BlanketRule::DenyAll
+        };
+        for row in &applied.refused {
+            events::rlqs_refused("rows");
+            add_blanket(&state, &mut actions, *row, (rule, EXCESS));
+        }
+        state.send(actions);
+    }
+
+    /// Sends the smaller shares of a pool that may be in Redis.
+    fn unanswered(&self, subject: &Key, applied: &Applied) {
+        let now = self.now();
+        let mut state = self.state();
+        let Some(pool) = state.of_instance.get_mut(subject) else {
+            return;
+        };
+        let messages = pool.unanswered(applied, now);
+        let interval = pool.interval();
+        let mut actions = Actions::new();
+        self.add_shares(&state, &mut actions, (messages, interval));
+        state.send(actions);
+    }
+
+    /// Applies the policy while Redis does not respond.
+    fn do_without(&self, subject: &Key, on_failure: OnFailure) {
+        let (now, ttl) = (self.now(), self.0.settings.ttl);
+        let mut state = self.state();
+        let Some(pool) = state.of_instance.get_mut(subject) else {
+            return;
+        };
+        pool.failed(now);
+        let interval = pool.interval();
+        if pool.is_over() {
+            state.of_instance.remove(subject);
+            return;
+        }
+        let mut actions = Actions::new();
+        if on_failure == OnFailure::allow() {
+            for row in pool.allow_without_redis(now) {
+                add_blanket(&state, &mut actions, row, (BlanketRule::AllowAll, ttl));
+            }
+        } else if on_failure != OnFailure::deny() {
+            let messages = pool.renew_without_redis(now);
+            self.add_shares(&state, &mut actions, (messages, interval));
+        }
+        state.send(actions);
+    }
+
+    fn add_shares(
+        &self,
+        state: &State,
+        actions: &mut Actions,
+        (messages, interval): (Vec<ShareMessage>, u64),
+    ) {
+        for ShareMessage { row, share, age } in messages {
+            // A share ends when Redis ends it, however late the message is.
+            let ttl = self.0.settings.ttl;
+            let ttl = ttl.saturating_sub(Duration::from_secs(age.as_secs()));
+            if !ttl.is_zero() {
+                add(state, actions, row, "share", |id| {
+                    actions::share(id, share, interval, ttl)
+                });
+            }
+        }
+    }
+}
+
+fn add_blanket(
+    state: &State,
+    actions: &mut Actions,
+    row: RowId,
+    (rule, ttl): (BlanketRule, Duration),
+) {
+    let kind = match rule {
+        BlanketRule::AllowAll => "allow",
+        BlanketRule::DenyAll => "deny",
+    };
+    add(state, actions, row, kind, |id| {
+        actions::blanket(id, rule, ttl)
+    });
+}
+
+/// Adds an action on the bucket of a row, if its stream is open.
+fn add(
+    state: &State,
+    actions: &mut Actions,
+    row: RowId,
+    kind: &'static str,
+    action: impl FnOnce(&BucketId) -> BucketAction,
+) {
+    if let Some((stream, id)) = state.buckets.get(&row) {
+        events::rlqs_assigned(kind);
+        let id = BucketId::decode(id.as_ref()).unwrap_or_default();
+        actions.entry(*stream).or_default().push(action(&id));
+    }
+}
+
+fn too_slow() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Timeout,
+        format!("no response within {LONGEST_EXCHANGE:?}"),
+    )
+}
+
+/// A pause of random length, so that instances do not meet again.
+fn pause(redis: &PoolsInRedis, tries: u32) -> Duration {
+    let longest = FIRST_PAUSE * (1 << tries);
+    longest.mul_f64((redis.random() % 1_000) as f64 / 1_000.0)
+}
+
+/// A client of a pool, for operators.
+#[derive(Debug)]
+pub(super) struct RowOfClient {
+    /// `None` if it is of another instance.
+    pub(super) stream: Option<u64>,
+    /// Requests in an interval of this many seconds; `None` before a measurement.
+    pub(super) demand: Option<u64>,
+    pub(super) interval: u64,
+    pub(super) share: Option<Share>,
+    /// The time since its last report.
+    pub(super) silence: Duration,
+}
+
+impl Shares {
+    /// The clients of a pool whose streams are open; with Redis, those of all instances.
+    pub(super) async fn rows(&self, subject: &Key) -> Result<Vec<RowOfClient>, StoreError> {
+        let Some(redis) = &self.0.redis else {
+            let state = self.state();
+            let pool = state.pools.get(subject);
+            return Ok(pool.map_or_else(Vec::new, |pool| state.rows(pool, self.now())));
+        };
+        let (found, time) = redis.load(subject).await?;
+        let stored =
+            found.and_then(|(bytes, _)| StoredPool::read(&bytes, self.0.settings.ttl, time));
+        let state = self.state();
+        Ok(stored.map_or_else(Vec::new, |stored| state.rows(&stored.pool, time)))
+    }
+
+    /// When a stream was opened, and its client, unless it has ended.
+    pub(super) fn stream(&self, stream: u64) -> Option<(Duration, String)> {
+        let state = self.state();
+        let outbox = state.streams.get(&stream)?;
+        let name = outbox.client.as_deref().map(str::to_owned);
+        Some((
+            outbox.opened_at,
+            name.unwrap_or_else(|| format!("stream {stream}")),
+        ))
+    }
+}
+
+impl State {
+    /// The clients of a pool.
+    fn rows(&self, pool: &Pool, now: Duration) -> Vec<RowOfClient> {
+        let rows = pool.rows().filter(|(_, row)| !row.has_ended(now));
+        let rows = rows.map(|(id, row)| {
+            let demand = row.demand.in_interval();
+            RowOfClient {
+                stream: self.buckets.get(&id).map(|(stream, _)| *stream),
+                demand: (demand < u64::MAX).then_some(demand),
+                interval: pool.rate().interval,
+                share: row.share,
+                silence: now.saturating_sub(row.demand.reported_at),
+            }
+        });
+        rows.collect()
+    }
+}
+
+/// The share of a client.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum ShareOfClient {
+    /// Requests a second, and at once.
+    Rate { rate: f64, size: u64 },
+    /// Requests that it may allow. The service does not know which part is spent.
+    Units(u64),
+}
+
+/// A client of a bucket.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ClientOfBucket {
+    /// The value of `--rlqs-client-header`, or its address; `None` if it is at another instance.
+    pub(crate) name: Option<String>,
+    /// The time since its stream was opened, at this instance.
+    pub(crate) age: Option<Duration>,
+    /// The time since its last report of this bucket.
+    pub(crate) silence: Duration,
+    /// Requests a second; `None` before a measurement.
+    pub(crate) demand: Option<f64>,
+    pub(crate) share: Option<ShareOfClient>,
+}
+
+impl Shares {
+    /// The clients of a bucket: of a rate those of all instances, of units those of this one. `None` if the bucket has
+    /// no limit that is shared.
+    ///
+    /// # Errors
+    ///
+    /// When Redis does not respond.
+    pub(crate) async fn clients_of_bucket(
+        &self,
+        domain: &str,
+        pairs: &BTreeMap<String, String>,
+    ) -> Result<Option<Vec<ClientOfBucket>>, StoreError> {
+        let Some(limit) = self.limits().bucket_limit(domain, pairs) else {
+            return Ok(None);
+        };
+        let clients = match Treatment::of(limit) {
+            Treatment::Share(subject, _) => {
+                let rows = self.rows(&subject).await?.into_iter();
+                rows.map(|row| self.client_of_row(&row)).collect()
+            }
+            Treatment::Units(limit) => self
+                .units()
+                .clients(&limit)
+                .into_iter()
+                .filter_map(|client| {
+                    let demand = client
+                        .demand
+                        .map(|demand| demand as f64 / units::LEASE as f64);
+                    let (opened_at, name) = self.stream(client.stream)?;
+                    let now = self.now();
+                    Some(ClientOfBucket {
+                        name: Some(name),
+                        age: Some(now.saturating_sub(opened_at)),
+                        silence: now.saturating_sub(client.reported_at),
+                        demand,
+                        share: client.units.map(ShareOfClient::Units),
+                    })
+                })
+                .collect(),
+            Treatment::Blanket(..) | Treatment::Excess(_) => return Ok(None),
+        };
+        Ok(Some(clients))
+    }
+
+    fn client_of_row(&self, row: &RowOfClient) -> ClientOfBucket {
+        let a_second = |number: u64| number as f64 / row.interval as f64;
+        let stream = row.stream.and_then(|stream| self.stream(stream));
+        let (opened_at, name) = stream.unzip();
+        ClientOfBucket {
+            name,
+            age: opened_at.map(|at| self.now().saturating_sub(at)),
+            silence: row.silence,
+            demand: row.demand.map(a_second),
+            share: row.share.map(|share| ShareOfClient::Rate {
+                rate: a_second(share.tokens),
+                size: share.size,
+            }),
+        }
+    }
+}
+
+/// The settings of the service that assigns shares of limits.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RlqsSettings {
+    /// How long a share lasts without a further message, in whole seconds, at least 10. Envoy reports every 5 seconds,
+    /// and each report renews it. Defaults to 15 seconds.
+    pub ttl: Duration,
+    /// How long a bucket without requests is kept. Defaults to 5 minutes.
+    pub idle: Duration,
+    /// Whether requests pass in buckets that get no share: beyond a maximum, or with pairs that fit too many orders.
+    /// Defaults to false: they are denied.
+    pub excess_passes: bool,
+    /// The header of streams with the client's name, which its next stream has, too. Envoy sends it by
+    /// `initial_metadata`. Defaults to none: a client is the address of its connection, which a server of your own puts
+    /// into the extension `axum::extract::ConnectInfo`.
+    pub client_header: Option<HeaderName>,
+}
+
+impl Default for RlqsSettings {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(15),
+            idle: Duration::from_secs(300),
+            excess_passes: false,
+            client_header: None,
+        }
+    }
+}
+
+/// The name in keys.
+const NAME: &str = "rlqs";
+
+/// The values of pools, and what to do without them.
+#[derive(Debug)]
+pub(super) struct PoolsInRedis {
+    values: Values,
+    pub(super) on_failure: OnFailure,
+    failures: RareLine,
+    random: RandomState,
+    numbers: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Values {
+    Redis(RedisValues),
+    #[cfg(test)]
+    Fake(super::tests::fake_values::FakeValues),
+}
+
+/// The bytes of a pool and their version, and Redis's time.
+pub(super) type Loaded = (Versioned<Vec<u8>>, Duration);
+
+impl PoolsInRedis {
+    pub(super) fn new(store: &RedisStore, on_failure: OnFailure) -> Self {
+        match RedisValues::new(store, NAME) {
+            Ok(values) => Self::of(Values::Redis(values), on_failure),
+            Err(_) => unreachable!("the name is accepted"),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn fake(
+        values: super::tests::fake_values::FakeValues,
+        on_failure: OnFailure,
+    ) -> Self {
+        Self::of(Values::Fake(values), on_failure)
+    }
+
+    fn of(values: Values, on_failure: OnFailure) -> Self {
+        Self {
+            values,
+            on_failure,
+            failures: RareLine::default(),
+            random: RandomState::new(),
+            numbers: AtomicU64::new(0),
+        }
+    }
+
+    /// A random number.
+    pub(super) fn random(&self) -> u64 {
+        self.random.hash_one(self.numbers.fetch_add(1, Relaxed))
+    }
+
+    pub(super) async fn load(&self, subject: &Key) -> Result<Loaded, StoreError> {
+        let loaded = match &self.values {
+            Values::Redis(values) => values.load(&values.name_of(subject)).await,
+            #[cfg(test)]
+            Values::Fake(values) => values.load(&subject.to_text()).await,
+        };
+        loaded.map(|(found, time)| (found, Duration::from_micros(time.as_micros())))
+    }
+
+    /// Writes a pool if it still has this version.
+    pub(super) async fn swap(
+        &self,
+        subject: &Key,
+        version: Option<Vec<u8>>,
+        new: &Write,
+    ) -> Result<bool, StoreError> {
+        let swapped = match &self.values {
+            Values::Redis(values) => values.swap(&values.name_of(subject), version, new).await,
+            #[cfg(test)]
+            Values::Fake(values) => values.swap(&subject.to_text(), version, new).await,
+        };
+        swapped.map(|version| version.is_some())
+    }
+
+    /// Logs a failure, at most once in a minute.
+    pub(super) fn log(&self, error: &StoreError) {
+        if self.failures.is_due() {
+            warn!("shares of limits cannot be divided, and --on-failure decides: {error}");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tower_ratelimit::LocalStore;
@@ -425,5 +943,15 @@ mod tests {
             state.tick(shares.now(), RlqsSettings::default().ttl);
         }
         assert_eq!(shares.state().pools[&subject].number_of_rows(), MAX_ROWS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rare_line_is_logged_once_in_a_minute() {
+        let line = RareLine(Mutex::new(None));
+        assert_eq!([line.is_due(), line.is_due()], [true, false]);
+        sleep(LOG_INTERVAL - FIRST_PAUSE).await;
+        assert!(!line.is_due());
+        sleep(FIRST_PAUSE).await;
+        assert_eq!([line.is_due(), line.is_due()], [true, false]);
     }
 }

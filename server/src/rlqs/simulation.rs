@@ -14,7 +14,7 @@ use std::time::Duration;
 use self::{clients::Clients, instances::Instances, random::Random};
 use super::{
     pool::{Design, Pool},
-    rate::DivisibleRate,
+    row::DivisibleRate,
 };
 
 const STEP: Duration = Duration::from_millis(50);

@@ -15,17 +15,17 @@ use tonic::{Status, Streaming};
 use tower_ratelimit::Key;
 
 use super::{
-    actions,
-    client::ClientId,
-    messages::{BlanketRule, BucketAction, BucketId, BucketQuotaUsage, RateLimitQuotaUsageReports},
-    rate::DivisibleRate,
+    actions::{self, EXCESS, Treatment},
+    row::{ClientId, DivisibleRate},
     shares::{BucketSlot, Outbox, Place, Shares, StreamMessage},
-    treatment::Treatment,
     units,
 };
 use crate::{
     decide::{BucketLimit, CountedLimit},
     events,
+    protobuf_messages::{
+        BlanketRule, BucketAction, BucketId, BucketQuotaUsage, RateLimitQuotaUsageReports,
+    },
 };
 
 /// The most buckets of a stream.
@@ -40,9 +40,6 @@ const MAX_REQUESTS: u64 = u32::MAX as u64;
 
 /// How long reports wait for others, to be answered by one message.
 const COLLECTED: Duration = Duration::from_millis(10);
-
-/// The time to live of answers to buckets beyond a maximum.
-pub(super) const EXCESS: Duration = Duration::from_secs(60);
 
 /// A stream of reports.
 struct Reports {

@@ -18,18 +18,15 @@ use tower_ratelimit::{
     clock::{Clock, Timestamp},
 };
 
-use super::{
-    RateLimitQuotaService, RlqsSettings, STREAM,
-    messages::{
-        Action, BlanketRule, BucketAction, BucketId, BucketQuotaUsage, RateLimitQuotaResponse,
-        RateLimitQuotaUsageReports, RateLimitStrategy, Strategy, TokenBucket,
-    },
-    service,
-};
+use super::{RateLimitQuotaService, RlqsSettings, STREAM, service};
 use crate::{
     decide::{Modes, RateLimits},
     limiters_by_period::Counters,
     lyft::Rules,
+    protobuf_messages::{
+        Action, BlanketRule, BucketAction, BucketId, BucketQuotaUsage, RateLimitQuotaResponse,
+        RateLimitQuotaUsageReports, RateLimitStrategy, Strategy, TokenBucket,
+    },
 };
 
 const RULES: &str = "domain: shop

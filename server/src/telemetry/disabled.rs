@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use tower_ratelimit::observe::Observer;
 
-use crate::{decide_and_serve_errors::DecideError, protobuf_messages::RateLimitResponse};
+use crate::{errors::DecideError, protobuf_messages::RateLimitResponse};
 
 pub(crate) struct Span;
 

@@ -15,7 +15,7 @@ use tower_ratelimit::{
 };
 
 use crate::{
-    decide_and_serve_errors::DecideError,
+    errors::DecideError,
     protobuf_messages::{Code, DescriptorStatus, RateLimitResponse},
 };
 

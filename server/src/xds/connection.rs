@@ -23,10 +23,15 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
+use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 use tonic::body::Body;
 use tower_service::Service;
 
-use super::{settings::ControlPlane, tls::connector};
+use super::ControlPlane;
+use crate::{
+    errors::ServeError,
+    tls::{ClientFiles, ClientTls, ConfigFiles as _},
+};
 
 /// How long the control plane may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -170,4 +175,25 @@ impl AsyncWrite for NotedIo {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
+}
+
+/// A connector by the files as they are now, and the name that the control plane's certificate must have.
+fn connector(
+    plane: &ControlPlane,
+    tls: &ClientTls,
+) -> Result<(TlsConnector, ServerName<'static>), ServeError> {
+    let files = ClientFiles {
+        tls: tls.clone(),
+        names: [
+            "the certificate for the control plane",
+            "the key for the control plane",
+            "the authority of the control plane",
+        ],
+    };
+    let mut config = files.config(&files.read()?)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let name = tls.server_name.as_deref().unwrap_or_else(|| plane.host());
+    let name = ServerName::try_from(name.to_owned())
+        .map_err(|_| ServeError(format!("{name:?} is no name of a control plane")))?;
+    Ok((TlsConnector::from(Arc::new(config)), name))
 }

@@ -3,13 +3,18 @@
 use std::{collections::HashMap, sync::Arc};
 
 use prost::Message as _;
-use tower_ratelimit_rulefile::{ProblemCode, Report, RulesError, SourceText, Span};
-
-use super::{
-    message_as_document::document,
-    messages::{Any, DiscoveryResponse, RateLimitConfig},
+use tower_ratelimit_rulefile::{
+    MessagePath, ProblemCode, Report, RulesError, SourceText, Span,
+    document::{Node, NodeEntry, NodeValue, Scalar},
 };
-use crate::lyft::{Builder, Rules, RulesDocument};
+
+use crate::{
+    lyft::{Builder, Rules, RulesDocument},
+    protobuf_messages::{
+        Any, DescriptorConfig, DiscoveryResponse, RateLimitConfig, RateLimitPolicy, Struct, Unit,
+        Value, ValueKind,
+    },
+};
 
 /// The type of the resources.
 pub(super) const TYPE_URL: &str =
@@ -94,4 +99,164 @@ pub(crate) fn fault_line(error: &RulesError) -> String {
         line += CUT;
     }
     line
+}
+
+/// The path of a table; `None` for the message itself.
+type Path = Option<Arc<MessagePath>>;
+
+/// The document of a message; `source` has the name of the resource.
+pub(super) fn document(source: &Arc<SourceText>, config: RateLimitConfig) -> Node {
+    let mut writer = Writer { source, order: 0 };
+    let span = writer.span(None);
+    let domain = writer.text(&None, "domain", config.domain);
+    let descriptors = writer.descriptors(&None, config.descriptors);
+    node(span, table([domain, descriptors]))
+}
+
+/// Writes the values of a message in their order.
+struct Writer<'s> {
+    source: &'s Arc<SourceText>,
+    /// The number of values so far.
+    order: usize,
+}
+
+impl Writer<'_> {
+    fn span(&mut self, path: Path) -> Span {
+        self.order += 1;
+        Span::in_message(self.source, self.order, path)
+    }
+
+    /// A field of the table at `parent`. A field with its default value is absent from messages, and from files.
+    fn entry(&mut self, parent: &Path, field: &'static str, value: NodeValue) -> NodeEntry {
+        let span = self.span(Some(MessagePath::new(parent.as_ref(), field, None)));
+        NodeEntry {
+            key: field.to_owned(),
+            key_quoted: true,
+            key_span: span.clone(),
+            value: node(span, value),
+        }
+    }
+
+    fn text(&mut self, parent: &Path, field: &'static str, text: String) -> Option<NodeEntry> {
+        (!text.is_empty()).then(|| self.entry(parent, field, quoted(text)))
+    }
+
+    fn truth(&mut self, parent: &Path, field: &'static str, truth: bool) -> Option<NodeEntry> {
+        truth.then(|| self.entry(parent, field, plain("true")))
+    }
+
+    /// The tables of a list. `write` gets the path of each.
+    fn list<T>(
+        &mut self,
+        parent: &Path,
+        field: &'static str,
+        items: Vec<T>,
+        mut write: impl FnMut(&mut Self, &Path, T) -> NodeValue,
+    ) -> Option<NodeEntry> {
+        if items.is_empty() {
+            return None;
+        }
+        let mut entry = self.entry(parent, field, NodeValue::List(Vec::new()));
+        let items = items.into_iter().enumerate().map(|(index, item)| {
+            let path = Some(MessagePath::new(parent.as_ref(), field, Some(index)));
+            let span = self.span(path.clone());
+            node(span, write(self, &path, item))
+        });
+        entry.value.value = NodeValue::List(items.collect());
+        Some(entry)
+    }
+
+    fn descriptors(&mut self, parent: &Path, all: Vec<DescriptorConfig>) -> Option<NodeEntry> {
+        self.list(parent, "descriptors", all, Self::descriptor)
+    }
+
+    fn descriptor(&mut self, path: &Path, descriptor: DescriptorConfig) -> NodeValue {
+        let key = self.text(path, "key", descriptor.key);
+        let value = self.text(path, "value", descriptor.value);
+        let limit = descriptor
+            .rate_limit
+            .map(|limit| self.rate_limit(path, limit));
+        let descriptors = self.descriptors(path, descriptor.descriptors);
+        let modes = [
+            ("shadow_mode", descriptor.shadow_mode),
+            ("detailed_metric", descriptor.detailed_metric),
+            ("quota_mode", descriptor.quota_mode),
+        ];
+        let modes = modes.map(|(field, truth)| self.truth(path, field, truth));
+        let metadata = descriptor.metadata.map(|metadata| {
+            let mut entry = self.entry(path, "metadata", plain(""));
+            entry.value.value = fields(metadata, &entry.key_span);
+            entry
+        });
+        let entries = [key, value, limit, descriptors, metadata];
+        table(entries.into_iter().chain(modes))
+    }
+
+    fn rate_limit(&mut self, parent: &Path, limit: RateLimitPolicy) -> NodeEntry {
+        let mut entry = self.entry(parent, "rate_limit", plain(""));
+        let path = Some(MessagePath::new(parent.as_ref(), "rate_limit", None));
+        // Numbers without a unit are the text of a fault.
+        let unit = Unit::try_from(limit.unit).map_or_else(|_| limit.unit.to_string(), Unit::name);
+        let unit = self.text(&path, "unit", unit);
+        let requests = plain(&limit.requests_per_unit.to_string());
+        let requests = Some(self.entry(&path, "requests_per_unit", requests));
+        let unlimited = self.truth(&path, "unlimited", limit.unlimited);
+        let name = self.text(&path, "name", limit.name);
+        let replaces = self.list(
+            &path,
+            "replaces",
+            limit.replaces,
+            |writer, path, replaced| table([writer.text(path, "name", replaced.name)]),
+        );
+        entry.value.value = table([unit, requests, unlimited, name, replaces]);
+        entry
+    }
+}
+
+const fn node(span: Span, value: NodeValue) -> Node {
+    Node { span, value }
+}
+
+fn table(entries: impl IntoIterator<Item = Option<NodeEntry>>) -> NodeValue {
+    NodeValue::Table(entries.into_iter().flatten().collect())
+}
+
+const fn quoted(text: String) -> NodeValue {
+    NodeValue::Scalar(Scalar { text, quoted: true })
+}
+
+fn plain(text: &str) -> NodeValue {
+    let text = text.to_owned();
+    NodeValue::Scalar(Scalar {
+        text,
+        quoted: false,
+    })
+}
+
+/// The fields of metadata. They have no faults, so one place is enough.
+fn fields(metadata: Struct, span: &Span) -> NodeValue {
+    let entries = metadata.fields.into_iter().map(|(key, value)| {
+        Some(NodeEntry {
+            key,
+            key_quoted: true,
+            key_span: span.clone(),
+            value: node(span.clone(), metadata_value(value, span)),
+        })
+    });
+    table(entries)
+}
+
+fn metadata_value(value: Value, span: &Span) -> NodeValue {
+    match value.kind {
+        None | Some(ValueKind::Null(_)) => plain("null"),
+        Some(ValueKind::Number(number)) => plain(&number.to_string()),
+        Some(ValueKind::Text(text)) => quoted(text),
+        Some(ValueKind::Truth(truth)) => plain(&truth.to_string()),
+        Some(ValueKind::Struct(inner)) => fields(inner, span),
+        Some(ValueKind::List(list)) => {
+            let items = list.values.into_iter();
+            let items = items.map(|item| node(span.clone(), metadata_value(item, span)));
+            NodeValue::List(items.collect())
+        }
+    }
 }

@@ -26,23 +26,23 @@ use tracing::{
 };
 
 use super::{
+    ControlPlane,
     client::{Accept, Client, End},
     connection::Connected,
-    messages::{
-        Any, ClientNode, DescriptorConfig, DiscoveryRequest, DiscoveryResponse, ErrorDetail,
-        RateLimitConfig, RateLimitPolicy, RateLimitReplace,
-    },
     resources::TYPE_URL,
     rules,
-    settings::ControlPlane,
 };
 use crate::{
     decide::{Modes, RateLimits},
-    decide_and_serve_errors::ServeError,
+    errors::ServeError,
     limiters_by_period::Counters,
     lyft::Rules,
     protobuf_descriptors::Described,
-    protobuf_messages::{Entry, RateLimitDescriptor, Struct, Unit, Value},
+    protobuf_messages::{
+        Any, ClientNode, DescriptorConfig, DiscoveryRequest, DiscoveryResponse, Entry, ErrorDetail,
+        RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, Struct, Unit,
+        Value,
+    },
     rules_source::Source,
     settings::Settings,
 };

@@ -12,11 +12,11 @@ use tower_ratelimit::{OnFailure, RedisStore};
 use tower_ratelimit_server::{
     decide::{Modes, RateLimits},
     limiters_by_period::Counters,
-    protobuf_messages::{Code, RateLimitOverride, Unit},
-    reservations::{
-        self, NAME, ReservationKey, ReservationService,
-        messages::{CommitRequest, CommitResponse, ReserveRequest, ReserveResponse},
+    protobuf_messages::{
+        Code, CommitRequest, CommitResponse, RateLimitOverride, ReserveRequest, ReserveResponse,
+        Unit,
     },
+    reservations::{self, NAME, ReservationKey, ReservationService},
 };
 
 use crate::lyft::{

@@ -16,11 +16,8 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::gateway::{
-    upstream_address::UpstreamHttp,
-    upstream_buffers::LIFETIME,
-    upstream_connector::Connector,
-    upstream_http1::Http1Connections,
-    upstream_http2::{Http2Connections, Sent},
+    settings::UpstreamHttp,
+    upstream::{Connector, Http1Connections, Http2Connections, LIFETIME, Sent},
 };
 
 /// Starts an upstream that speaks one version of HTTP. Returns its address, and the number of its connections.

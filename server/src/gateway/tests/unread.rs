@@ -86,7 +86,7 @@ fn gateway() -> (DuplexStream, Arc<AtomicUsize>) {
     let (client, gateway) = duplex(PIPE);
     let endless = Endless::default();
     let written = Arc::clone(&endless.0);
-    let upstream = super::super::upstream_http1::client().build::<_, Body>(endless);
+    let upstream = crate::gateway::upstream::client().build::<_, Body>(endless);
     let answer = move |_, _| {
         let response = upstream.get(Uri::from_static("http://upstream/"));
         async move {

@@ -3,11 +3,7 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use super::{Pool, RowId, StoredPool};
-use crate::rlqs::{
-    client::ClientId,
-    rate::DivisibleRate,
-    row::{CUT_DELAY, Row, Share},
-};
+use crate::rlqs::row::{CUT_DELAY, ClientId, DivisibleRate, Row, Share};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(15);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Loss, PoolOfInstance, ShareMessage};
 use crate::rlqs::{
     pool::{RowId, StoredPool},
-    rate::DivisibleRate,
+    row::DivisibleRate,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -3,15 +3,13 @@
 use std::{cmp::max, collections::VecDeque, time::Duration};
 
 use super::{
-    super::{
-        client::ClientId,
-        pool::RowId,
-        rate::DivisibleRate,
-        row::{CUT_DELAY, Share},
-    },
     STEP, TTL,
     clients::{Content, Report},
     random::Random,
+};
+use crate::rlqs::{
+    pool::RowId,
+    row::{CUT_DELAY, ClientId, DivisibleRate, Share},
 };
 
 const NANO: u64 = 1_000_000_000;

@@ -3,15 +3,13 @@
 use std::{cmp::max, num::NonZeroU64, time::Duration};
 
 use super::{
-    super::{
-        client::ClientId,
-        pool::{Pool, RowId},
-        rate::DivisibleRate,
-        row::Share,
-    },
     STEP, TTL,
     client::{Client, Sent, Stream, UnderWay},
     random::Random,
+};
+use crate::rlqs::{
+    pool::{Pool, RowId},
+    row::{ClientId, DivisibleRate, Share},
 };
 
 const NANO: u64 = 1_000_000_000;

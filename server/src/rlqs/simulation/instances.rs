@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use super::{
-    super::{
-        client::ClientId,
-        pool::RowId,
-        pool_of_instance::{Applied, PoolOfInstance, ShareMessage},
-        rate::DivisibleRate,
-        row::{CUT_DELAY, Share},
-    },
     STEP, TTL,
     clients::{Clients, Service},
     random::Random,
+};
+use crate::rlqs::{
+    pool::RowId,
+    pool_of_instance::{Applied, PoolOfInstance, ShareMessage},
+    row::{CUT_DELAY, ClientId, DivisibleRate, Share},
 };
 
 /// Redis's clock minus that of the instances.

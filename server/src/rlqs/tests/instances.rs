@@ -3,7 +3,10 @@
 use tower_ratelimit::OnFailure;
 
 use super::{fake_values::FakeValues, *};
-use crate::rlqs::{ShareOfClient, pools_in_redis::PoolsInRedis, shares::Shares};
+use crate::rlqs::{
+    ShareOfClient,
+    shares::{PoolsInRedis, Shares},
+};
 
 fn instance(values: &FakeValues, on_failure: OnFailure) -> RateLimitQuotaService {
     let settings = RlqsSettings {

@@ -22,13 +22,12 @@ use self::{
     bounds::{Bound, Kind},
     clients::Clients,
 };
-use super::lending::Lending;
 use crate::{
     decide::{BucketLimit, Charged, CountedLimit, Modes, Operation, RateLimits, UnitOp},
     limiters_by_period::Counters,
     lyft::Rules,
     protobuf_messages::Entry,
-    rlqs::{pool::RowId, simulation::random::Random},
+    rlqs::{lending::Lending, pool::RowId, simulation::random::Random},
 };
 
 const STEP: Duration = Duration::from_millis(100);

@@ -11,7 +11,6 @@ use std::{
 
 use testkit::{needs, servers::Server};
 use tokio::time::{Instant, sleep, sleep_until};
-
 use tower_ratelimit::{
     AnyLimiter, Limiter, LimiterError, LocalLimiter, OnFailure, RedisStore,
     decision::Policy,
@@ -22,11 +21,12 @@ use crate::{
     decide::{Modes, RateLimits},
     limiters_by_period::Counters,
     lyft::Rules,
-    protobuf_messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest},
+    protobuf_messages::{
+        Action, BlanketRule, BucketAction, Code, Entry, RateLimitDescriptor, RateLimitRequest,
+        Strategy,
+    },
     rlqs::{
-        ClientOfBucket, RateLimitQuotaService, RlqsSettings, ShareOfClient,
-        messages::{Action, BlanketRule, BucketAction, Strategy},
-        service,
+        ClientOfBucket, RateLimitQuotaService, RlqsSettings, ShareOfClient, service,
         tests::{Client, SECOND, id, limits},
     },
 };

@@ -9,13 +9,11 @@ use tower_ratelimit_server::{
     decide::{Modes, RateLimits},
     limiters_by_period::Counters,
     lyft::Rules,
-    protobuf_messages::{Code, Unit},
-    xds::{
-        self,
-        messages::{
-            DescriptorConfig, DiscoveryResponse, RateLimitConfig, RateLimitPolicy, RateLimitReplace,
-        },
+    protobuf_messages::{
+        Code, DescriptorConfig, DiscoveryResponse, RateLimitConfig, RateLimitPolicy,
+        RateLimitReplace, Unit,
     },
+    xds,
 };
 
 use super::plane::{TYPE_URL, resource};

@@ -1,6 +1,6 @@
 //! Sets with faults: all are reported, and nothing changes.
 
-use tower_ratelimit_server::xds::messages::{
+use tower_ratelimit_server::protobuf_messages::{
     Any, DescriptorConfig, DiscoveryRequest, RateLimitConfig, RateLimitReplace,
 };
 

@@ -39,12 +39,9 @@ use tonic::{
     server::{Grpc, StreamingService},
 };
 use tonic_prost::ProstCodec;
-use tower_ratelimit_server::{
-    protobuf_messages::Unit,
-    xds::messages::{
-        Any, DescriptorConfig, DiscoveryRequest, DiscoveryResponse, RateLimitConfig,
-        RateLimitPolicy,
-    },
+use tower_ratelimit_server::protobuf_messages::{
+    Any, DescriptorConfig, DiscoveryRequest, DiscoveryResponse, RateLimitConfig, RateLimitPolicy,
+    Unit,
 };
 
 pub(crate) const TYPE_URL: &str =

@@ -7,7 +7,7 @@ use testkit::{
     programs::eventually,
     servers::certificates::{AUTHORITY, CLIENT, make_certificates, make_client_certificate},
 };
-use tower_ratelimit_server::xds::{ControlPlane, ControlPlaneTls};
+use tower_ratelimit_server::{ClientTls, xds::ControlPlane};
 
 use super::{
     plane::{Plane, config},
@@ -22,7 +22,7 @@ fn certificates(folder: &Path) {
 
 fn with_tls(port: u16, folder: &Path) -> ControlPlane {
     let mut plane = at(port);
-    let mut tls = ControlPlaneTls::default();
+    let mut tls = ClientTls::default();
     tls.authority = Some(folder.join(AUTHORITY));
     tls.certificate = Some((folder.join(CLIENT[0]), folder.join(CLIENT[1])));
     plane.tls = Some(tls);

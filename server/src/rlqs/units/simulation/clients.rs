@@ -3,9 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use super::{STEP, TTL};
-use crate::rlqs::{
-    pool::RowId, row::CUT_DELAY, simulation::random::Random, units::account::Message,
-};
+use crate::rlqs::{lending::Message, pool::RowId, row::CUT_DELAY, simulation::random::Random};
 
 /// The longest delays of a simulation, in steps: none, up to that of cuts, and 30 seconds.
 const DELAYS: [u64; 4] = [1, 21, 21, 300];

@@ -1,20 +1,87 @@
-//! The request body on its way to the upstream.
+//! Progress of an exchange, and its silence timeout.
 
 use std::{
     error::Error,
     fmt,
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use axum::{BoxError, body::Bytes};
 use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower_ratelimit::rate_limit::DeclaredBody;
 
-use super::progress::{Progress, later};
+use super::hop_by_hop_headers::RequestPermit;
 use crate::connections::RequestBody;
+
+/// The parts that arrived in either direction. Clones share the count.
+#[derive(Clone)]
+pub(super) struct Progress(Arc<Inner>);
+
+struct Inner {
+    begun: Instant,
+    /// The microseconds from the start to the last part.
+    last: AtomicU64,
+    parts: AtomicU64,
+    is_awaited: AtomicBool,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Inner {
+            begun: Instant::now(),
+            last: AtomicU64::new(0),
+            parts: AtomicU64::new(0),
+            is_awaited: AtomicBool::new(false),
+        }))
+    }
+
+    /// Records a part.
+    pub(super) fn note(&self) {
+        let micros = u64::try_from(self.0.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.0.last.store(micros, Ordering::Relaxed);
+        self.0.parts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The number of parts so far.
+    pub(super) fn parts(&self) -> u64 {
+        self.0.parts.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether the exchange waits for a part of the client.
+    pub(super) fn set_awaited(&self, is_awaited: bool) {
+        self.0.is_awaited.store(is_awaited, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_awaited(&self) -> bool {
+        self.0.is_awaited.load(Ordering::Relaxed)
+    }
+
+    /// Completes when no part has arrived for this long.
+    pub(super) async fn silence(self, limit: Duration) {
+        loop {
+            let last = Duration::from_micros(self.0.last.load(Ordering::Relaxed));
+            let until = later(self.0.begun, last.saturating_add(limit));
+            if Instant::now() >= until {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    }
+}
+
+/// The instant after this time, or one in the far future.
+pub(super) fn later(instant: Instant, time: Duration) -> Instant {
+    const AGES: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    instant.checked_add(time).unwrap_or(instant + AGES)
+}
 
 /// The least bytes a second of a body, on average after the first `timeout`.
 const LEAST_RATE: u64 = 500;
@@ -203,3 +270,72 @@ impl fmt::Display for UploadError {
 }
 
 impl Error for UploadError {}
+
+/// A body that ends if no part arrives in either direction for too long.
+pub(super) struct Download<B = Incoming, T = RequestPermit> {
+    body: B,
+    progress: Progress,
+    limit: Duration,
+    /// Started when the body is first pending.
+    silence: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    _ticket: T,
+}
+
+impl<B, T> Download<B, T> {
+    pub(super) fn new(body: B, progress: Progress, limit: Duration, permit: T) -> Self {
+        progress.note();
+        Self {
+            body,
+            progress,
+            limit,
+            silence: None,
+            _ticket: permit,
+        }
+    }
+}
+
+impl<B, T> Body for Download<B, T>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    T: Unpin,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
+            this.progress.note();
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let (progress, limit) = (&this.progress, this.limit);
+        let silence = this
+            .silence
+            .get_or_insert_with(|| Box::pin(progress.clone().silence(limit)));
+        ready!(silence.as_mut().poll(cx));
+        Poll::Ready(Some(Err(Silent.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// No part arrived in either direction.
+#[derive(Debug)]
+struct Silent;
+
+impl fmt::Display for Silent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nothing has come in either direction")
+    }
+}
+
+impl Error for Silent {}
