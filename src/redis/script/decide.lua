@@ -10,7 +10,7 @@
 -- the message: six more numbers.
 --
 -- The soft share of a slot may be below 0: then so many units of its capacity are kept from the class of these
--- operations, see `part_of_class`.
+-- operations.
 --
 -- A slot is a counter, shared by the quotas of all tiers that have the same place and count alike. Slots without
 -- a quota in the current tier are kept and not read. The value has the slots' texts; the counts of responses, if
@@ -35,15 +35,16 @@ local APART = 'RATELIMIT_CLOCK the clock of the server is more than a window of 
 local slots, active, made = {}, {}, {}
 local has_log, has_class = false, false
 
--- Makes a quota the part that a class of requests may use. The state stays that of the whole quota, which
--- refunds, settlements and clamps use: `whole` has its capacity.
-local function part_of_class(q, kept)
-    local whole = {}
-    for name, value in pairs(q) do whole[name] = value end
-    whole.extra = 0
-    q.whole, q.extra, q.capacity = whole, 0, q.capacity - kept
-    if q.full_u then q.full_u, q.full_n = mul(q.capacity, q.tu, q.tn) end
-    has_class = true
+-- The quota with another capacity, of which nothing is kept.
+local function with_capacity(q, capacity)
+    local other = {}
+    for name, value in pairs(q) do other[name] = value end
+    other.capacity, other.extra = capacity, 0
+    if q.full_u then
+        other.full_u, other.full_n = mul(capacity, q.tu, q.tn)
+        if less(q.most_u, q.most_n, other.full_u, other.full_n) then other.full_u, other.full_n = q.most_u, q.most_n end
+    end
+    return other
 end
 
 local block_u, block_n = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -62,28 +63,31 @@ for at = 5, first_op - 1, SLOT_FIELDS do
     -- An argument has the most that can count if that is more than the quota's own capacity.
     local most_u, most_n = full_u or capacity, full_n
     if ARGV[at + 8] ~= '' then most_u, most_n = ARGV[at + 8] + 0, tonumber(ARGV[at + 9]) end
+    local kept, is_active = ARGV[at + 3] + 0, ARGV[at + 1] == '1'
     -- All fields from the start: adding one later can take as long as making the table.
     local q = {
-        algorithm = algorithm, capacity = capacity, extra = ARGV[at + 3] + 0, tu = tu, tn = tn,
+        algorithm = algorithm, capacity = capacity, extra = max(kept, 0), part = false, tu = tu, tn = tn,
         step = one, slice = one, slices = two, period_u = one, period_n = two,
         most_u = most_u, most_n = most_n, full_u = full_u, full_n = full_n,
         index = false, ends = false, next_ends = false,
-        state = false, counted = false, told = false, wait = 0,
+        state = false, counted = false, told = false, wait = 0, is_active = is_active,
+        -- Units that nodes hold, and how long after now those of a log may be spent.
+        held = 0, delay = 0,
     }
     if letter == 'c' and not algorithm.place(q, one, two) then return redis.error_reply(APART) end
-    local kept = string.byte(ARGV[at + 3]) == 45 and -ARGV[at + 3]
-    if kept then part_of_class(q, kept) end
+    -- The part that a class of requests may use. The state is that of the whole quota.
+    q.part = kept < 0 and with_capacity(q, capacity + kept) or q
+    if kept < 0 then has_class = true end
     if letter == 'g' then has_log = true end
     slots[#slots + 1] = q
-    if ARGV[at + 1] == '1' then active[#active + 1] = q end
+    if is_active then active[#active + 1] = q end
 end
 
 -- The subject: the end of a block in two parts, and whether it is by hand; the outcome of the last operation;
--- for a value with rows the part of the head about them, later the object that handles them, the units that nodes hold
--- as the reply has them, and the text with the rows, which begin at the byte `rows_at`.
+-- for a value with rows, or a call with a message, the object that handles them; and the units that nodes hold as the reply
+-- has them.
 local it = {
-    end_u = 0, end_n = 0, by_hand = '', denied = 0, breached = false, charged = 0, leases = false, held = false,
-    rows = false, rows_at = 1,
+    end_u = 0, end_n = 0, by_hand = '', denied = 0, breached = false, charged = 0, nodes = false, held = false,
 }
 
 -- How long the subject stays blocked.
@@ -92,19 +96,27 @@ local function blocked_for()
     return micros_up(sub(it.end_u, it.end_n, now, 0))
 end
 
--- The most units that fit all quotas.
-local function available()
-    local least = active[1].algorithm.available(active[1], active[1].state)
-    for i = 2, #active do
-        least = min(least, active[i].algorithm.available(active[i], active[i].state))
-    end
-    return least
+-- The state as if the units that nodes hold were charged: now, or those of a bucket `later`, when the last lease ends.
+local function seen(q, later)
+    return q.held > 0 and it.nodes.with(q, later) or q.state
 end
 
-local function charge(units)
+-- The units, at most this many, that fit all quotas, or the same quotas with other capacities.
+local function available(most, others)
     for i = 1, #active do
         local q = active[i]
-        q.algorithm.charge(q, q.state, units)
+        most = min(most, q.algorithm.available(others and others[i] or q.part, seen(q)))
+    end
+    return most
+end
+
+-- Charges units that nodes do not hold.
+local function charge(units, others)
+    for i = 1, #active do
+        local q, own = active[i], units
+        local part = others and others[i] or q.part
+        if q.held > 0 then own = min(own, q.algorithm.available(part, seen(q))) end
+        if own > 0 then q.algorithm.charge(part, q.state, own) end
     end
 end
 
@@ -114,26 +126,23 @@ local function judge(cost)
     local denied, breached = 0, true
     for i = 1, #active do
         local q = active[i]
-        local algorithm, state = q.algorithm, q.state
+        local algorithm, part, state = q.algorithm, q.part, q.state
         q.told, q.wait = not algorithm.wait and algorithm.told(q, state), 0
-        if cost > 0 and cost > algorithm.available(q, state) then
+        if q.held > 0 then state = seen(q) end
+        if cost > 0 and cost > algorithm.available(part, state) then
             denied = 1
-            if cost > q.capacity then
+            if cost > part.capacity then
                 breached, q.wait = false, -1
             elseif algorithm.wait then
-                q.wait = micros_up(algorithm.wait(q, state, cost))
+                q.wait = micros_up(algorithm.wait(part, state, cost)) + q.delay
             end
         end
     end
     it.denied, it.breached, it.charged = denied, denied == 1 and breached, 0
     if denied == 0 then return end
     if has_class then
-        for i = 1, #active do
-            local q = active[i]
-            if cost > q.algorithm.available(q.whole, q.state) then return end
-        end
-        -- Critical requests fit: a denial of the class alone starts no block.
-        it.denied, it.breached = 3, false
+        -- If critical requests fit, a denial of the class alone starts no block.
+        if available(cost, active) == cost then it.denied, it.breached = 3, false end
     end
 end
 
@@ -156,16 +165,11 @@ end
 local function make_rare()
     local rare = {}
 
-    -- Reads a value that has more than states. Returns the remaining bytes, nil for a foreign value.
+    -- Reads a value that has more than states. Returns the remaining bytes, nil for a foreign value; and of a value with
+    -- rows the part of the head about them.
     function rare.read(head, bytes)
-        local leased = string.find(head, '&', 1, true)
-        if leased then
-            -- Without a log the bytes are still part of the head.
-            local line = not has_log and string.find(head, '\n', leased, true)
-            if not has_log then it.rows, it.rows_at = head, line and line + 1 or #head + 1 end
-            it.leases = string.sub(head, leased + 1, (line or 0) - 1)
-            head = string.sub(head, 1, leased - 1)
-        end
+        local before, held = match(head, '^(.-)&(.*)$')
+        head = before or head
         local mark = string.find(head, '!', 1, true)
         if mark then
             local blocked, by_hand = match(head, '^(%d+)(h?)$', mark + 1)
@@ -175,14 +179,9 @@ local function make_rare()
             head = string.sub(head, 1, mark - 1)
         end
         local bar = string.find(head, '|', 1, true)
-        if not bar then return read_states(head, 'state', bytes) end
-        bytes = read_states(string.sub(head, 1, bar - 1), 'state', bytes)
-        return bytes and read_states(string.sub(head, bar + 1), 'counted', bytes)
-    end
-
-    -- The quota without the part of a class.
-    local function whole(q)
-        return q.whole or q
+        bytes = read_states(string.sub(head, 1, (bar or 0) - 1), 'state', bytes)
+        if bar and bytes then bytes = read_states(string.sub(head, bar + 1), 'counted', bytes) end
+        return bytes, held
     end
 
     -- The text of the counts of responses, and the bytes of their logs.
@@ -195,48 +194,15 @@ local function make_rare()
         return heads, tails
     end
 
-    local function hit(cost)
-        judge(cost)
-        it.charged = min(cost, available())
-        if cost > 0 then charge(cost) end
-    end
-
-    -- The quota without the part of a class, with the units that it may owe added to those that it holds.
-    local function with_debt(q, debt)
-        local all = whole(q)
-        if debt == 0 then return all end
-        local wide = {}
-        for name, value in pairs(all) do wide[name] = value end
-        wide.capacity = all.capacity + debt
-        if all.full_u then
-            local u, n = mul(wide.capacity, all.tu, all.tn)
-            if less(all.most_u, all.most_n, u, n) then u, n = all.most_u, all.most_n end
-            wide.full_u, wide.full_n = u, n
-        end
-        return wide
-    end
-
-    -- Charges units that were used already, whatever the class. The arguments have what each quota may owe. Returns the
-    -- units charged.
+    -- Charges units that were used already, whatever the class. The arguments have what each quota may owe, beyond the
+    -- units that it holds. Returns the units charged.
     local function spend(cost, at)
         if cost == 0 then return 0 end
-        local least, wide = cost, {}
-        for i, q in ipairs(active) do
-            wide[i] = with_debt(q, ARGV[at + i - 1] + 0)
-            least = min(least, q.algorithm.available(wide[i], q.state))
-        end
-        for i, q in ipairs(active) do q.algorithm.charge(wide[i], q.state, cost) end
-        return least
-    end
-
-    -- Counts regardless of the limits, and denies if the count is above one of them.
-    local function count_on(cost)
-        it.denied, it.breached, it.charged = 0, false, cost
-        for _, q in ipairs(active) do
-            if cost > 0 then q.algorithm.count(whole(q), q.state, cost) end
-            if q.algorithm.is_over(whole(q), q.state) then it.denied = 1 end
-            q.told = q.algorithm.told(q, q.state)
-        end
+        local wide = {}
+        for i, q in ipairs(active) do wide[i] = with_capacity(q, q.capacity + ARGV[at + i - 1]) end
+        local taken = available(cost, wide)
+        charge(cost, wide)
+        return taken
     end
 
     -- Reads a receipt: the time of the charge, empty for the newest charge; then for each quota the end of the charge
@@ -258,7 +224,7 @@ local function make_rare()
         if cost == 0 then return end
         for i, q in ipairs(active) do
             local of = charges and charges[i]
-            if of or not charges then q.algorithm.refund(whole(q), q.state, cost, of) end
+            if of or not charges then q.algorithm.refund(q, q.state, cost, of) end
         end
     end
 
@@ -269,16 +235,19 @@ local function make_rare()
         for _, q in ipairs(active) do
             q.counted = q.counted or q.algorithm.fresh()
             q.algorithm.clamp(q, q.counted)
-            q.algorithm.charge(whole(q), q.counted, cost)
-            if q.algorithm.available(whole(q), q.counted) < 1 then is_used_up = true end
+            q.algorithm.charge(q, q.counted, cost)
+            if q.algorithm.available(q, q.counted) < 1 then is_used_up = true end
         end
         if is_used_up and blocked_for() == 0 then
             it.end_u, it.end_n, it.by_hand = now + block_u, block_n, ''
         end
     end
 
+    -- A hit: takes the units that are left.
     function rare.h(cost, at)
-        hit(cost)
+        judge(cost)
+        it.charged = available(cost)
+        if cost > 0 then charge(cost) end
         return blocked_for(), at
     end
 
@@ -289,8 +258,14 @@ local function make_rare()
         return blocked_for(), at + #active
     end
 
+    -- Counts regardless of the limits, which are fixed windows, and denies if the count is above one of them.
     function rare.n(cost, at)
-        count_on(cost)
+        it.denied, it.breached, it.charged = 0, false, cost
+        for _, q in ipairs(active) do
+            if cost > 0 then q.algorithm.settle(q, q.state, now + 1, cost) end
+            if q.algorithm.is_over(q, seen(q)) then it.denied = 1 end
+            q.told = q.algorithm.told(q, q.state)
+        end
         return blocked_for(), at
     end
 
@@ -327,7 +302,7 @@ local function make_rare()
     function rare.x(_, at)
         for _, q in ipairs(slots) do q.state, q.counted = q.algorithm.fresh(), nil end
         it.end_u, it.end_n, it.by_hand = 0, 0, ''
-        if it.leases then it.leases.reset() end
+        if it.nodes then it.nodes.reset() end
         judge(0)
         return 0, at
     end
@@ -335,7 +310,7 @@ local function make_rare()
     return rare
 end
 
-local replies, rare, holders = KEYS[2] and {}, nil, nil
+local replies, rare, nodes = KEYS[2] and {}, nil, nil
 local packed_now = pack('>i8', now)
 local at, first, last = first_op, nil, nil
 for i = 1, #KEYS do
@@ -349,7 +324,9 @@ for i = 1, #KEYS do
 
     -- The value.
     local value = call('GET', KEYS[i])
-    local failure, left = value and value.err, nil
+    local failure = value and value.err
+    -- The rest of the value from the byte `from` on: the rows if there are any, with the part of the head about them.
+    local left, from, held = '', 1, nil
     for k = 1, #slots do
         local q = slots[k]
         q.counted = nil
@@ -358,17 +335,17 @@ for i = 1, #KEYS do
     it.end_u, it.end_n, it.by_hand, it.held = 0, 0, '', false
     if value and not failure then
         local head, bytes = value, ''
-        local line = has_log and string.find(value, '\n', 1, true)
-        if line then head, bytes = string.sub(value, 1, line - 1), string.sub(value, line + 1) end
-        -- A head with many rows is long: reading it here would copy it.
-        local is_long = #head > 400 and string.find(head, '&', 1, true)
-        left = not is_long and read_states(head, 'state', bytes)
+        local line = string.find(value, '\n', 1, true)
+        if line then head = string.sub(value, 1, line - 1) end
+        if line and has_log then bytes = string.sub(value, line + 1) end
+        left = read_states(head, 'state', bytes)
         if not left then
             rare = rare or make_rare()
-            left = rare.read(head, bytes)
-            if has_log and left and it.leases then it.rows, it.rows_at, left = left, 1, '' end
+            left, held = rare.read(head, bytes)
         end
-        if left ~= '' then failure = FOREIGN end
+        -- Rows are expensive to copy.
+        if left and line and not has_log then left, from = value, line + 1 end
+        if not left or #left >= from and not held then failure = FOREIGN end
     end
 
     -- A clock that stepped back must not lengthen the block of a denial. No limiter starts a block of more than 2^59 ns.
@@ -381,10 +358,10 @@ for i = 1, #KEYS do
     end
     if not failure then
         for k = 1, #active do active[k].algorithm.clamp(active[k], active[k].state) end
-        if message or it.leases then
-            holders = holders or make('h')(slots, active, it)
-            if not holders.begin(it.leases, it.rows, it.rows_at, message) then failure = FOREIGN end
-            it.leases, it.rows = holders, false
+        if message or held then
+            nodes = nodes or make('h')(slots, active, it, available)
+            it.nodes = nodes
+            if not nodes.begin(held, left, from, message) then failure = FOREIGN end
         end
     end
 
@@ -399,7 +376,7 @@ for i = 1, #KEYS do
             local takes = op == 'a' or op == 'v' or op == 'u'
             if takes or op == 'p' or op == 'd' then
                 -- Takes the units that are left. If none are left, it is denied as one unit is.
-                if op == 'u' then units = min(cost, blocked > 0 and 1 or max(available(), 1)) end
+                if op == 'u' then units = min(cost, blocked > 0 and 1 or max(available(cost), 1)) end
                 judge(units)
                 -- A blocked subject takes nothing.
                 if takes and blocked == 0 and it.denied == 0 then it.charged = units end
@@ -409,7 +386,7 @@ for i = 1, #KEYS do
                     if it.charged == 0 then
                         here = times
                     elseif not has_log then
-                        here = min(times, quotient(available(), cost))
+                        here = quotient(available(times * cost), cost)
                     end
                 end
                 if it.charged > 0 then charge(here * units) end
@@ -424,11 +401,11 @@ for i = 1, #KEYS do
                 blocked, after = rare[op](cost, row)
             end
 
-            local flags, held = it.denied, ''
-            if it.held then flags, held, it.held = flags + 4, it.held, false end
-            local text = pack('>i8i8i8i8', here, flags, it.charged, blocked) .. held
+            local text = pack('>i8i8i8i8', here, it.held and it.denied + 4 or it.denied, it.charged, blocked)
+            if it.held then text, it.held = text .. it.held, false end
             for k = 1, #active do
-                text = text .. (active[k].told or active[k].algorithm.told(active[k], active[k].state))
+                local q = active[k]
+                text = text .. (q.told or q.algorithm.told(q.part, seen(q), q.wait, q.delay))
             end
             if reply then
                 more = more or {}
@@ -444,7 +421,7 @@ for i = 1, #KEYS do
     for k = 1, has_log and not failure and #active or 0 do
         if active[k].state.is_foreign then failure = FOREIGN end
     end
-    if it.leases and not failure then reply = holders.finish(reply or packed_now) end
+    if it.nodes and not failure then reply = nodes.finish(reply or packed_now) end
 
     if not failure then
         local before, after, bytes, counted = value or '', '', '', false
@@ -462,10 +439,12 @@ for i = 1, #KEYS do
             local heads, tails = rare.counted()
             after, bytes = after .. heads, bytes .. tails
         end
-        if it.end_u > 0 or it.end_n > 0 then after = after .. '!' .. Instant.text({ u = it.end_u, n = it.end_n }) .. it.by_hand end
+        if it.end_u > 0 or it.end_n > 0 then
+            after = after .. '!' .. Instant.text({ u = it.end_u, n = it.end_n }) .. it.by_hand
+        end
         local last_end = 0
-        if it.leases then
-            after, last_end = holders.text(after, bytes)
+        if it.nodes then
+            after, last_end = nodes.text(after, bytes)
         elseif bytes ~= '' then
             after = after .. '\n' .. bytes
         end
@@ -477,7 +456,8 @@ for i = 1, #KEYS do
             if u < last_end then u, n = last_end, 0 end
             for k = 1, #slots do
                 local q = slots[k]
-                local ru, rn = q.algorithm.lasts(q, q.state)
+                local ru, rn = q.algorithm.lasts(q, seen(q, true))
+                ru = ru + q.delay
                 if less(u, n, ru, rn) then u, n = ru, rn end
                 if q.counted then
                     ru, rn = q.algorithm.lasts(q, q.counted)
@@ -490,9 +470,9 @@ for i = 1, #KEYS do
             failure = call('SET', KEYS[i], after, 'PX', format('%d', milliseconds)).err
         end
     end
-    if it.leases then
-        if holders then holders.close() end
-        it.leases = false
+    if it.nodes then
+        nodes.close()
+        it.nodes = false
     end
     if not replies then return failure and redis.error_reply(failure) or reply end
     replies[i] = failure and '-' .. failure or reply

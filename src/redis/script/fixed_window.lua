@@ -3,18 +3,18 @@
 
 local FixedWindow = {
     new = '0:0',
-    available = 0, told = 0, lasts = 0, until_end = 0, charge = 0, count = 0, is_over = 0, refund = 0, clamp = 0, fresh = 0,
+    available = 0, told = 0, lasts = 0, until_end = 0, charge = 0, settle = 0, is_over = 0, refund = 0, clamp = 0, fresh = 0,
     parse = 0, text = 0,
 }
 
--- The number of now's window.
-local function index_now(q)
-    return q.index or div(now, 0, q.period_u, q.period_n)
+-- The number of the window at an instant.
+local function index_at(q, at)
+    return q.index or div(at, 0, q.period_u, q.period_n)
 end
 
 -- The current window: now's, or the next one, if the clock stepped back since it was written.
-local function current(q, window)
-    local index = index_now(q)
+local function current(q, window, at)
+    local index = index_at(q, at or now)
     if window.index < index or window.count == 0 then return index, 0 end
     return window.index, window.count
 end
@@ -48,10 +48,10 @@ function FixedWindow.charge(q, window, cost)
     window.index, window.count = index, max(min(count + cost, q.capacity), count)
 end
 
--- Counts beyond the limit.
-function FixedWindow.count(q, window, cost)
-    local index, count = current(q, window)
-    window.index, window.count = index, min(count + cost, q.most_u)
+-- Counts beyond the limit, when a lease ends or now.
+function FixedWindow.settle(q, window, ends, units)
+    local index, count = current(q, window, min(ends - 1, now))
+    window.index, window.count = index, max(min(count + units, q.most_u), count)
 end
 
 -- Whether more is counted than the limit.
@@ -63,7 +63,7 @@ end
 function FixedWindow.refund(q, window, cost, charge)
     local index, count = current(q, window)
     -- A charge in a window of the calendar has its number as its end.
-    if not charge or (q.index and charge.end_u or div(charge.at, 0, q.period_u, q.period_n)) == index then
+    if not charge or (q.index and charge.end_u or index_at(q, charge.at)) == index then
         count = max(count - cost, 0)
     end
     window.index, window.count = index, count
@@ -71,7 +71,7 @@ end
 
 -- Corrects a window more than one ahead, after the clock stepped back, and a count above the most, of a larger quota.
 function FixedWindow.clamp(q, window)
-    local index = index_now(q)
+    local index = index_at(q, now)
     if window.index > index + 1 then window.index = index end
     window.count = min(window.count, q.most_u)
 end

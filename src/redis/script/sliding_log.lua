@@ -5,10 +5,11 @@
 
 local SlidingLog = {
     new = '0:0',
-    available = 0, used = 0, wait = 0, told = 0, lasts = 0, charge = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
+    available = 0, used = 0, wait = 0, told = 0, lasts = 0, charge = 0, settle = 0, refund = 0, clamp = 0,
+    fresh = 0, parse = 0, text = 0,
 }
 
-local ENTRY = 10
+local ENTRY, MOST_OF_ENTRY = 10, 16777215
 
 -- The most entries that may stay after they have left the window: a denial does not have to write.
 local MOST_KEPT = 256
@@ -115,13 +116,13 @@ function SlidingLog.available(q, log)
 end
 
 -- A log is long: the reply has its numbers instead. They are the units in use, the time until all of them have left, the
--- wait of a denial, and if no unit is left the time until one is. With reserved units, `q.algorithm` is not this one.
-function SlidingLog.told(q, log)
-    local used, window = q.algorithm.used(q, log), 0
+-- wait of a denial, and if no unit is left the time until one is. Units that nodes hold may be spent for a `delay`.
+function SlidingLog.told(q, log, wait, delay)
+    local used, window = SlidingLog.used(q, log), 0
     if max(q.capacity - used, 0) <= q.extra then
-        window = q.extra < q.capacity and micros_up(q.algorithm.wait(q, log, q.extra + 1)) or -1
+        window = q.extra < q.capacity and micros_up(SlidingLog.wait(q, log, q.extra + 1)) + delay or -1
     end
-    return pack('>i8i8i8i8', used, micros_up(q.algorithm.lasts(q, log)), q.wait, window)
+    return pack('>i8i8i8i8', used, micros_up(SlidingLog.lasts(q, log)) + delay, wait, window)
 end
 
 -- The time until the newest entry has left the window.
@@ -135,6 +136,24 @@ function SlidingLog.charge(q, log, cost)
     local count = min(cost, SlidingLog.available(q, log))
     tidy(q, log)
     log.total, log.noted = log.total + count, log.noted + count
+end
+
+-- Adds units at the end of a lease or now, whether or not there is room; if there are later ones, to these.
+function SlidingLog.settle(q, log, ends, units)
+    tidy(q, log)
+    local newest, count = now, log.noted
+    if count == 0 then newest, count = entry_at(log, #log.bytes / ENTRY - 1) end
+    local at = max(min(ends, now), newest or 0)
+    if is_gone(q, at) then return end
+    if at ~= newest then count = 0 end
+    units = min(units, MOST_OF_ENTRY - min(count, MOST_OF_ENTRY))
+    log.total = log.total + units
+    if at == now then
+        log.noted = log.noted + units
+    else
+        if at == newest then log.bytes = log.bytes:sub(1, -ENTRY - 1) end
+        log.bytes = log.bytes .. entry_bytes(at, count + units)
+    end
 end
 
 -- Removes the entry of a charge, or the newest. An entry that has left the window by itself is not returned a

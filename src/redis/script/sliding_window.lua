@@ -3,13 +3,15 @@
 
 local SlidingWindow = {
     new = '0',
-    available = 0, told = 0, lasts = 0, charge = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
+    available = 0, told = 0, lasts = 0, until_end = 0, charge = 0, settle = 0, refund = 0, clamp = 0,
+    fresh = 0, parse = 0, text = 0,
 }
 
--- The number of now's slice, and how much of it has passed. The slice after it stays in force.
-local function position(q, slices)
-    local passed = fmod(now, q.slice)
-    local index = (now - passed) / q.slice
+-- The number of the slice in force at an instant, and how much of it has passed. The slice after it stays in force.
+local function position(q, slices, at)
+    at = at or now
+    local passed = fmod(at, q.slice)
+    local index = (at - passed) / q.slice
     if slices.newest == index + 1 then return index + 1, 0 end
     return index, passed
 end
@@ -25,9 +27,9 @@ local function slices_used(q, slices)
     return sum
 end
 
--- Makes now's slice the newest.
-local function advance(q, slices)
-    local newest = position(q, slices)
+-- Makes the slice in force the newest.
+local function advance(q, slices, at)
+    local newest = position(q, slices, at)
     if slices.newest == newest and slices[1] then return end
     local ahead = max(newest - slices.newest, 0)
     for at = q.slices + 1, 1, -1 do slices[at] = slices[at - ahead] or 0 end
@@ -64,11 +66,25 @@ function SlidingWindow.lasts(q, slices)
     return max((newest + q.slices + 1) * q.slice - now, 0), 0
 end
 
+-- The time until the slice in force ends.
+function SlidingWindow.until_end(q, slices)
+    return ((position(q, slices)) + 1) * q.slice - now
+end
+
 function SlidingWindow.charge(q, slices, cost)
     local room = SlidingWindow.available(q, slices)
     advance(q, slices)
     slices[1] = slices[1] + min(cost, room)
     freshen(q, slices)
+end
+
+-- Counts beyond the limit, in the slice of the end of a lease or now.
+function SlidingWindow.settle(q, slices, ends, units)
+    local at = min(ends - 1, now)
+    local index = position(q, slices, at)
+    if slices.newest < index or not slices[1] then advance(q, slices, at) end
+    local place = slices.newest - index + 1
+    if slices[place] then slices[place] = max(min(slices[place] + units, q.most_u), slices[place]) end
 end
 
 function SlidingWindow.refund(q, slices, cost, charge)

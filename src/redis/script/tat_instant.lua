@@ -18,6 +18,12 @@ function Instant.text(tat)
     return format('%d%03d', tat.u, tat.n)
 end
 
+-- The last step at which a bucket was refilled.
+local function last_step(q, at)
+    if q.step == 0 then return at end
+    return at - fmod(at, q.step)
+end
+
 -- The part of `cost` units that a bucket gets back at `at`, now or the last step: all of them for a refund without a
 -- charge. Otherwise each unit fades over the time of a full bucket, by 1 / capacity of the time since the charge;
 -- `Refund::nanos` in Rust gives the reason.

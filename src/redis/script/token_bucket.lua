@@ -3,13 +3,8 @@
 
 local TokenBucket = {
     new = '0',
-    available = 0, told = 0, lasts = 0, charge = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
+    available = 0, told = 0, lasts = 0, charge = 0, settle = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
 }
-
-local function last_step(q, at)
-    if q.step == 0 then return at end
-    return at - fmod(at, q.step)
-end
 
 function TokenBucket.available(q, bucket)
     local left, unit = (q.full_u - bucket.u) * 1000 + q.full_n - bucket.n, q.tu * 1000 + q.tn
@@ -43,6 +38,19 @@ function TokenBucket.charge(q, bucket, cost)
     local u, n = add(cu, cn, bucket.u, bucket.n)
     if less(q.full_u, q.full_n, u, n) then u, n = q.full_u, q.full_n end
     if less(bucket.u, bucket.n, u, n) then change(bucket, u, n) end
+end
+
+-- Charges units of this time each, whether or not there is room, when a lease ends or now.
+function TokenBucket.settle(q, bucket, ends, units, tu, tn)
+    local tat, step = Instant.parse(TokenBucket.text(bucket, q)), last_step(q, min(ends, now))
+    local u, n = tat.u, tat.n
+    if less(u, n, step, 0) then u, n = step, 0 end
+    u, n = add(u, n, mul(units, tu, tn))
+    local most_u, most_n = add(step, 0, q.most_u, q.most_n)
+    if less(most_u, most_n, u, n) then u, n = most_u, most_n end
+    if not less(tat.u, tat.n, u, n) then return end
+    bucket.tat = format('%d%03d', u, n)
+    bucket.u, bucket.n = sub(u, n, last_step(q, now), 0)
 end
 
 function TokenBucket.refund(q, bucket, cost, charge)
