@@ -6,7 +6,7 @@ use std::{
     io,
     panic::catch_unwind,
     sync::{Arc, LazyLock, OnceLock, mpsc},
-    thread,
+    thread::{self, ThreadId},
 };
 
 use tokio::{
@@ -27,6 +27,7 @@ pub(crate) struct Home(Option<Arc<OnceLock<Option<HomeThread>>>>);
 /// A thread that drives a runtime until this is dropped.
 struct HomeThread {
     runtime: Handle,
+    thread: ThreadId,
     _lives: oneshot::Sender<Infallible>,
 }
 
@@ -53,6 +54,12 @@ impl Home {
             Some(thread) => Some(thread.runtime.clone()),
             None => Handle::try_current().ok().filter(|_| has_timer()),
         }
+    }
+
+    /// Whether the caller is on the store's own thread; `None` if the store has none.
+    pub(crate) fn is_here(&self) -> Option<bool> {
+        let thread = self.0.as_ref()?.get()?.as_ref()?;
+        Some(thread.thread == thread::current().id())
     }
 
     /// Spawns a task; without a runtime the task is dropped.
@@ -96,10 +103,11 @@ impl HomeThread {
             }
         };
         let builder = thread::Builder::new().name("tower-ratelimit".to_owned());
-        builder.spawn(run)?;
+        let thread = builder.spawn(run)?.thread().id();
         let runtime = started.recv().map_err(io::Error::other)??;
         Ok(Self {
             runtime,
+            thread,
             _lives: lives,
         })
     }

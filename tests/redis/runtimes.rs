@@ -3,8 +3,9 @@
 use std::{
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
@@ -260,6 +261,63 @@ async fn a_store_whose_last_handle_is_dropped_within_a_runtime_ends() {
         let is_closed = async || (connections().await == before).then_some(());
         eventually("the end of the connection", is_closed).await;
     }
+}
+
+/// Keeps the thread that wakes it.
+struct Blocks {
+    entered: mpsc::Sender<()>,
+    released: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Wake for Blocks {
+    fn wake(self: Arc<Self>) {
+        self.entered.send(()).ok();
+        self.released.lock().unwrap().recv().ok();
+    }
+}
+
+/// A waker stops the store's thread. What waits there meanwhile is decided without Redis, and not sent afterwards.
+#[test]
+fn a_blocked_home_sends_nothing_late_and_goes_on() {
+    needs!(redis);
+    let bed = Bed::new(1_000);
+    let deadline = Duration::from_millis(50);
+    let store = RedisStore::builder().deadline(deadline);
+    let store = store.connect(&bed.server.url()).unwrap();
+    let quota = Quota::per(1_000, AGE).fixed_window();
+    let limiter = RedisLimiter::builder(quota).on_failure(OnFailure::allow());
+    let limiter = limiter.remember_denials(false).build(&store).unwrap();
+    let take = |key: &str| Box::pin(limiter.acquire(&Key::from(key), 1).into_future());
+    let ((entered, is_entered), (release, released)) = (mpsc::channel(), mpsc::channel());
+    let waker = Waker::from(Arc::new(Blocks {
+        entered,
+        released: Mutex::new(released),
+    }));
+    // Its first poll may have the answer.
+    let (mut blocking, mut context) = (take("blocking"), Context::from_waker(&waker));
+    while blocking.as_mut().poll(&mut context).is_ready() {
+        blocking = take("blocking");
+    }
+    is_entered.recv().unwrap();
+    let waiting: Vec<_> = (0..4).map(|_| take("waiting")).collect();
+    thread::sleep(10 * deadline);
+    // Whatever wakes it later is not kept either.
+    drop((release, is_entered));
+    let own = single_threaded();
+    for (at, call) in waiting.into_iter().enumerate() {
+        let decision = match at {
+            0 => block_on(call),
+            1 => own.block_on(call),
+            _ => bed.runtime.block_on(call),
+        };
+        assert!(decision.unwrap().is_degraded(), "call {at}");
+    }
+    let key = Key::from("waiting");
+    let left = || block_on(async { bed.limiter.peek(&key, 1).await.unwrap().remaining() });
+    assert_eq!(left(), Some(1_000));
+    // A busy machine may be late.
+    let is_decided = (0..1_000).any(|_| !block_on(take("after")).unwrap().is_degraded());
+    assert!(is_decided, "{:?}", store.stats());
 }
 
 /// The runtimes that are waited on begin, stand still with calls under way, and end.

@@ -293,10 +293,6 @@ impl Transport {
         }
     }
 
-    pub(super) const fn is_node(&self) -> bool {
-        matches!(self, Self::Node(_))
-    }
-
     /// Sends a command for a key whose slot is moving to this server.
     pub(super) async fn send_asking(&self, command: &Cmd) -> RedisResult<Value> {
         let Self::Node(connection) = self else {

@@ -11,7 +11,10 @@ use std::{
 };
 
 use redis::{Cmd, RedisResult, Value};
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     connection::{Connection, Live, StoreCommon},
@@ -91,8 +94,28 @@ impl Pipeline {
         self.membership.as_ref()?.cluster.upgrade()
     }
 
-    /// Runs a command of `script` within the deadline, and learns from the outcome.
+    /// Runs a command of `script` within the deadline, and learns from the outcome: on the store's own thread if it has
+    /// one, as `run` relies on it.
     pub(super) async fn attempt(
+        self: &Arc<Self>,
+        script: &Script,
+        command: Arc<Cmd>,
+        progress: CallProgress,
+    ) -> Result<Value, StoreError> {
+        if self.common.home.is_here() != Some(false) {
+            return self.attempt_here(script, command, progress).await;
+        }
+        let (shared, script) = (Arc::clone(self), script.clone());
+        // Its task ends with the caller's future.
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { shared.attempt_here(&script, command, progress).await });
+        match tasks.join_next().await {
+            Some(Ok(outcome)) => outcome,
+            _ => Err(StoreError::abandoned()),
+        }
+    }
+
+    async fn attempt_here(
         self: &Arc<Self>,
         script: &Script,
         command: Arc<Cmd>,
@@ -170,11 +193,14 @@ impl Pipeline {
             let mut answer = pin!(send_command(&live, script, command, progress));
             match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
                 // The connection had ended before, as idle ones do, so nothing was sent and the
-                // call can be repeated. Polled by the thread that drives the connection, a sent
-                // command cannot have ended by the first poll. A caller on another thread would
-                // have to be suspended within this poll, until the command is written and the
-                // connection has ended: the error is the same.
-                Poll::Ready(Err(error)) if error.is_io_error() && live.wire.is_node() => None,
+                // call can be repeated: the thread that polls here drives the connection, so what
+                // was handed over by this poll cannot have been written yet. Only probes are polled
+                // by other threads, and may be sent twice.
+                Poll::Ready(Err(error))
+                    if error.is_io_error() && self.common.home.is_here().is_some() =>
+                {
+                    None
+                }
                 Poll::Ready(answer) => Some(answer),
                 Poll::Pending => Some(answer.await),
             }
@@ -392,4 +418,70 @@ pub(super) struct Membership {
     pub(super) cluster: Weak<dyn Siblings>,
     /// `None` for the entry, which leads to any of the servers.
     pub(super) address: Option<NodeAddress>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::ready,
+        sync::{Mutex, atomic::AtomicBool, mpsc},
+        thread,
+    };
+
+    use testkit::fake_redis::FakeServer;
+
+    use super::*;
+    use crate::{
+        redis::store::{
+            connector::Transport,
+            redis_store::{RedisStore, Servers, StoreState},
+        },
+        store::{
+            health::{Owner, StoreWatch},
+            runtime_thread::Home,
+        },
+    };
+
+    /// The threads on which a call is sent that finds its connection ended, and its outcome.
+    async fn senders(home: Home) -> (Vec<String>, StoreErrorKind) {
+        let (sender, threads) = mpsc::channel();
+        let server = FakeServer::replying(move |_| {
+            let name = thread::current().name().unwrap_or_default().to_owned();
+            sender.send(name).expect("the test waits");
+            Box::pin(ready(
+                Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+            ))
+        });
+        let common = Arc::new(StoreCommon {
+            prefix: String::new(),
+            deadline: Duration::from_secs(10),
+            has_sharding_proxy: false,
+            home,
+            scripts: Mutex::default(),
+            watch: StoreWatch::new(Owner::Redis, None),
+        });
+        let opener = Connector::Given(Transport::Given(Arc::new(server)));
+        let pipeline = Pipeline::new(Arc::clone(&common), opener, None);
+        let store = RedisStore::new(StoreState {
+            address: String::new(),
+            common,
+            servers: Servers::One(Arc::new(pipeline)),
+            is_split: AtomicBool::new(false),
+        });
+        let script = Script::new("return 1");
+        let outcome = store.call(None, &script, &[b"a"], &["1"]).await;
+        let kind = outcome.expect_err("the connection has ended").kind();
+        (threads.try_iter().collect(), kind)
+    }
+
+    /// That thread drives the connection. On another one a call may be written, and its connection may end, before its
+    /// first poll returns.
+    #[tokio::test]
+    async fn a_call_is_sent_again_by_the_thread_of_the_store_and_by_no_other() {
+        let home = "tower-ratelimit".to_owned();
+        let repeated = (vec![home.clone(), home], StoreErrorKind::Disconnected);
+        assert_eq!(senders(Home::own()).await, repeated);
+        let (threads, kind) = senders(Home::of_callers()).await;
+        assert_eq!((threads.len(), kind), (1, StoreErrorKind::Disconnected));
+    }
 }
