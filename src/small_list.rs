@@ -3,7 +3,7 @@
 use std::mem;
 
 /// A list of values: on the stack, and on the heap if there are more than `N`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SmallList<T, const N: usize> {
     /// The first `len` of `values`.
     Short {

@@ -269,10 +269,4 @@ impl FixedWindow {
             ..window
         }
     }
-
-    #[cfg(feature = "shared")]
-    pub(super) fn until(&self, end: u64, count: u64) -> Window {
-        let (index, _) = self.span.at(end.saturating_sub(1_000));
-        Window { index, count }
-    }
 }

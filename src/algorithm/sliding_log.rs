@@ -1,6 +1,8 @@
 //! The sliding log: the time of each unit that was admitted in the trailing period.
 
 use super::{Refund, RefundOf, Verdict, log_entries::Log};
+#[cfg(feature = "shared")]
+use crate::decision::{Marks, Status};
 use crate::quota::Quota;
 
 /// The most units at one time in the stored format.
@@ -113,5 +115,30 @@ impl SlidingLog {
                 units.min(MOST_OF_ENTRY - log.noted_at(at).min(MOST_OF_ENTRY)),
             );
         }
+    }
+
+    /// Adds `more` units, even beyond the limit; removes the newest if that is negative.
+    #[cfg(feature = "shared")]
+    pub(super) fn moved(&self, log: &mut Log, now: u64, more: i64) {
+        if more > 0 {
+            self.settle(log, now, now, more.unsigned_abs());
+        } else {
+            log.remove_newest(more.unsigned_abs());
+        }
+    }
+
+    /// A log that has this status: one unit is free after the effective window, and all are after the reset. In excess all
+    /// of the soft share counts as used.
+    #[cfg(feature = "shared")]
+    pub(super) fn in_short(&self, now: u64, status: &Status, extra: u64) -> Log {
+        let mut log = Log::FRESH;
+        let beyond = if status.is(Marks::EXCESS) { extra } else { 0 };
+        let used = self.limit.saturating_sub(status.left) + beyond;
+        let first = (used + 1).saturating_sub(self.limit).min(used);
+        for (units, left) in [(first, status.window), (used - first, status.reset_after)] {
+            let left = left.min(status.reset_after).min(self.period);
+            log.note((now + left).saturating_sub(self.period), units);
+        }
+        log
     }
 }

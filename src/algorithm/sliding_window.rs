@@ -307,4 +307,17 @@ impl SlidingWindow {
             *count = count.saturating_add(units).min(self.most).max(*count);
         }
     }
+
+    /// Counts `more` units in the slice in force, even beyond the limit; removes the newest if that is negative.
+    #[cfg(feature = "shared")]
+    pub(super) fn moved(&self, state: &mut Slices, now: u64, more: i64) {
+        let mut fewer = more.min(0).unsigned_abs();
+        for count in &mut state.counts {
+            let less = fewer.min(*count);
+            (*count, fewer) = (*count - less, fewer - less);
+        }
+        if more > 0 {
+            self.settle(state, now, more.unsigned_abs());
+        }
+    }
 }

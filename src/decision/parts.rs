@@ -82,7 +82,15 @@ impl QuotaStatuses {
         Self(Parts::One(policy.clone(), status))
     }
 
-    pub(crate) fn of_set(policies: &Arc<[Policy]>, statuses: impl Iterator<Item = Status>) -> Self {
+    /// The statuses of one limit.
+    #[inline(always)]
+    pub(crate) fn of_limit(
+        policies: &Arc<[Policy]>,
+        mut statuses: impl Iterator<Item = Status>,
+    ) -> Self {
+        if let [policy] = &**policies {
+            return Self::of_one(policy, statuses.next().expect("every quota has a status"));
+        }
         // A loop, because the calls of a collected iterator are not inlined.
         let mut all = Vec::with_capacity(policies.len());
         for status in statuses {

@@ -78,11 +78,6 @@ impl<'a> QuotaStatus<'a> {
         self.policy.name()
     }
 
-    #[cfg(feature = "shared")]
-    pub(crate) const fn numbers(&self) -> &Status {
-        &self.status
-    }
-
     pub(crate) fn label(&self) -> Name {
         self.policy.label()
     }

@@ -38,8 +38,6 @@ impl Marks {
     pub(crate) const EXCESS: Self = Self(2);
     /// A block denies: no units are left, whatever the counter holds.
     pub(crate) const BLOCKED: Self = Self(4);
-    /// The units are a fixed window's count.
-    pub(crate) const COUNT: Self = Self(8);
     /// The count is above the limit.
     const BEYOND: Self = Self(16);
     /// The quota is a bucket.
@@ -104,7 +102,6 @@ impl Status {
     pub(crate) const fn window(count: u64, most: u64, until_end: u64) -> Self {
         let reset_after = if count == 0 { 0 } else { until_end };
         let mut status = Self::counted(most.abs_diff(count), reset_after, until_end);
-        status.set(Marks::COUNT, true);
         status.set(Marks::BEYOND, count > most);
         status
     }

@@ -143,15 +143,7 @@ impl Apply<'_> {
         outcome: &OpOutcome,
         key: &mut Subject<'_, S>,
     ) -> Decision {
-        let policies = &self.quotas.policies;
-        let mut statuses = self.statuses(key);
-        let quotas = match &**policies {
-            [policy] => {
-                let status = statuses.next().expect("every quota has a meter");
-                QuotaStatuses::of_one(policy, status)
-            }
-            _ => QuotaStatuses::of_set(policies, statuses),
-        };
+        let quotas = QuotaStatuses::of_limit(&self.quotas.policies, self.statuses(key));
         let mut decision = decided(&outcome.answer, self.time, self.tier, quotas);
         if !self.class.is_critical() {
             decision.set_class(self.class, outcome.answer.shed);

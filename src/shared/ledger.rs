@@ -40,11 +40,12 @@ use std::{
 use tokio::time::Instant;
 
 use self::{
-    account::{Account, At, LEAST_DEMAND, Replied, until_full},
+    account::{Account, At, LEAST_DEMAND, Replied},
     node_time::{NodeClock, NodeTime},
     table::{LedgerBucket, LedgerEntries, LedgerEntry, WAYS, each_bucket},
 };
 use super::{
+    batching::Row,
     deny_cache::{DenyCache, SentCall, may_end_denials},
     hashed_key_names::{KeyPlace, MeasuredSubject},
     known::{Charged, Known},
@@ -361,15 +362,15 @@ impl<P> Ledger<P> {
         &self,
         call: &SentCall,
         (message, reply): (&NodeMessage, &NodeReply),
-        last: Option<(&Arc<ReplyPlan>, &Decision)>,
+        last: Option<(&Arc<ReplyPlan>, &Row)>,
         now: Instant,
     ) -> u64 {
         let at = self.at(now);
         let MeasuredSubject { tag, chosen, .. } = call.subject;
         let has_returned = self.denials.has_returned_since(tag, call.at);
-        if let Some((_, last)) = last.filter(|_| at.terms.is_eventual()) {
-            *unpoisoned(self.store_clock.lock()) = Some((last.decided_at(), at.now));
-            if last.remaining() > Some(0) && !has_returned {
+        if let Some((_, Row { decision, .. })) = last.filter(|_| at.terms.is_eventual()) {
+            *unpoisoned(self.store_clock.lock()) = Some((decision.decided_at(), at.now));
+            if decision.remaining() > Some(0) && !has_returned {
                 self.denials.drop_denials(tag, chosen);
             }
         }
@@ -381,15 +382,19 @@ impl<P> Ledger<P> {
             return 0;
         };
         // Only the store decides about a blocked subject, and grants nothing meanwhile.
-        if last.is_some_and(|(_, last)| last.is_blocked()) {
+        if last.is_some_and(|(_, last)| last.decision.is_blocked()) {
             account.close(at.terms);
         }
-        let last = last.filter(|(_, last)| !last.is_blocked());
+        let last = last.filter(|(_, last)| !last.decision.is_blocked());
+        let known = |(plan, last): (&_, &Row)| {
+            let place = last.decision.binding_place();
+            (Known::new(plan, last), place)
+        };
         let replied = Replied {
             message,
             reply,
             sent_at: self.clock.time(call.at),
-            last: last.map(|(plan, last)| (Known::new(plan, last), last.binding_place())),
+            last: last.map(known),
             has_returned,
         };
         let own = account.receive(replied, at, &self.stats, || self.name());
@@ -410,8 +415,9 @@ impl<P> Ledger<P> {
     pub(super) fn hold(
         &self,
         reply: &NodeReply,
-        (plan, decision): (&Arc<ReplyPlan>, &mut Decision),
+        (plan, row): (&Arc<ReplyPlan>, &mut Row),
     ) -> Duration {
+        let decision = &row.decision;
         let Some(wait) = decision.retry_after().filter(|_| decision.is_denied()) else {
             return Duration::ZERO;
         };
@@ -421,7 +427,7 @@ impl<P> Ledger<P> {
         if !self.terms.is_eventual() && !decision.is_blocked() {
             // A bucket gets its units back one after another; a window when their time is over, or when other nodes
             // return some.
-            hold = match until_full(&Known::new(plan, decision), place, reply, 0) {
+            hold = match Known::new(plan, row).until_full(place, reply, 0) {
                 Some(full) => wait.min(self.terms.length).max(pause.min(full)),
                 // The decision counts the node's own units as used too, and the node may return them.
                 None if reply.others > 0 || reply.units > 0 => wait.min(pause),
@@ -432,7 +438,7 @@ impl<P> Ledger<P> {
             hold = hold.min(pause);
         }
         if hold > wait {
-            *decision = decision.take().denied_for(place, hold);
+            row.decision = row.decision.take().denied_for(place, hold);
         }
         hold
     }

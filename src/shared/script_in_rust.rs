@@ -2,7 +2,7 @@
 //!
 //! `redis/script/decide.lua` does the same.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -103,7 +103,10 @@ impl Stepper<'_> {
                 _ => false,
             };
             let count = if is_as_the_next { left } else { 1 };
-            self.rows.push(Row { count, decision });
+            let counters = self.quotas.counters.iter();
+            let states = counters.map(|counter| Cow::Borrowed(&self.subject.states[counter.0]));
+            let row = reply::row_of(self.plan, &self.held, (count, decision), states);
+            self.rows.push(row);
             left -= count;
         }
     }

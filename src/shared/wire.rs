@@ -19,9 +19,7 @@ use self::{
 };
 use super::batching::{AnsweredOps, Row};
 use crate::{
-    decision::{Decision, Op},
-    limiter::tier_set::Chosen,
-    store::error::StoreError,
+    decision::Op, limiter::tier_set::Chosen, small_list::SmallList, store::error::StoreError,
 };
 
 /// Operations on the value of one key, to be done in one step.
@@ -118,7 +116,11 @@ impl<'a> StoreCall<'a> {
     }
 
     /// The decision about each operation.
-    pub(super) fn decisions(&self, reply: Reply) -> Result<Vec<Decision>, StoreError> {
+    #[cfg(test)]
+    pub(super) fn decisions(
+        &self,
+        reply: Reply,
+    ) -> Result<Vec<crate::decision::Decision>, StoreError> {
         match self.explained(reply)?.0 {
             ReplyOf::Decided(answered) => {
                 Ok(answered.rows.into_iter().map(|row| row.decision).collect())
@@ -127,7 +129,8 @@ impl<'a> StoreCall<'a> {
         }
     }
 
-    /// A reply as the decision about each operation, and the answer to the message: two with the same are then equal.
+    /// A reply as the decision about each operation, and the answer to the message, without states: two with the same are
+    /// then equal.
     ///
     /// # Errors
     ///
@@ -137,9 +140,16 @@ impl<'a> StoreCall<'a> {
         let plan = self.plan.of(self.tier);
         let plan = plan.ok_or_else(|| StoreError::foreign("there is no such tier"))?;
         let mut answered = reply::of_store(reply, &plan.reply, self)?;
-        let rows = answered.rows.into_iter();
-        let single = |row: Row| iter::repeat_n(Row { count: 1, ..row }, row.count);
-        answered.rows = rows.flat_map(single).collect();
+        let single = |row: Row| {
+            let (count, states) = (row.count, SmallList::new());
+            let single = Row {
+                count: 1,
+                states,
+                ..row
+            };
+            iter::repeat_n(single, count)
+        };
+        answered.rows = answered.rows.into_iter().flat_map(single).collect();
         Ok(Reply::decided(answered))
     }
 

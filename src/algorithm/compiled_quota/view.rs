@@ -157,22 +157,41 @@ impl CompiledQuota {
 
 #[cfg(feature = "shared")]
 impl CompiledQuota {
-    /// The state of a bucket or a fixed window with `more` units in use at `now`, even beyond the limit; with fewer
-    /// if that is negative.
+    /// The state with `more` units in use at `now`, even beyond the limit; with fewer if that is negative.
     pub(crate) fn moved(&self, state: &State, now: u64, more: i64) -> State {
+        let mut state = state.clone();
         match &self.rate {
-            Rate::Bucket(bucket) => State::Instant(bucket.moved(*state.instant(), now, more)),
-            Rate::FixedWindow(window) => State::Window(window.moved(state.window(), now, more)),
-            Rate::SlidingWindow(_) | Rate::SlidingLog(_) => state.clone(),
+            Rate::Bucket(bucket) => {
+                *state.instant_mut() = bucket.moved(*state.instant(), now, more);
+            }
+            Rate::FixedWindow(window) => {
+                state = State::Window(window.moved(state.window(), now, more))
+            }
+            Rate::SlidingWindow(window) => window.moved(state.slices_mut(), now, more),
+            Rate::SlidingLog(log) => log.moved(state.log_mut(), now, more),
         }
+        state
     }
 
-    /// The state of a fixed window of this count that ends in the microsecond before `end`.
-    pub(crate) fn window_until(&self, end: u64, count: u64) -> State {
-        match &self.rate {
-            Rate::FixedWindow(window) => State::Window(window.until(end, count)),
-            _ => State::FRESH,
+    /// The state as a node keeps it, after an operation that left it with this status: held units are used, and a log is
+    /// as short as its numbers.
+    pub(crate) fn kept(
+        &self,
+        state: Cow<'_, State>,
+        now: u64,
+        view: View<'_>,
+        status: &Status,
+    ) -> State {
+        let part = self.part(view.class);
+        if let Rate::SlidingLog(log) = part.nominal().rate {
+            return State::Log(Box::new(log.in_short(now, status, part.extra)));
         }
+        let Some(held) = view.held else {
+            return state.into_owned();
+        };
+        let mut seen = self.with_held(&state, now, now, held);
+        self.clamp(&mut seen, now);
+        seen
     }
 
     /// The status of a log for a class, from the numbers in a script's reply: the units in use, and the times until all have

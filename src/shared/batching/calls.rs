@@ -7,12 +7,14 @@ use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
+    algorithm::State,
     decision::{Decision, Op},
     limiter::tier_set::Chosen,
     shared::{
         hashed_key_names::SubjectName,
         wire::node_message::{NodeReply, Takes},
     },
+    small_list::SmallList,
     store::error::StoreError,
 };
 
@@ -154,7 +156,10 @@ impl<P> BatchCall<P> {
             let mut own = waiters.by_ref().take(subject.ops());
             match answer {
                 Ok(AnsweredOps { rows, .. }) => {
-                    for Row { count, decision } in rows {
+                    for Row {
+                        count, decision, ..
+                    } in rows
+                    {
                         let each = own.by_ref().take(count);
                         each.zip(iter::repeat_n(decision, count))
                             .for_each(|(waiter, decision)| waiter.reply(Ok(decision)));
@@ -312,6 +317,8 @@ pub(in crate::shared) struct AnsweredOps {
 pub(in crate::shared) struct Row {
     pub(in crate::shared) count: usize,
     pub(in crate::shared) decision: Decision,
+    /// The state of each quota after them, as a node keeps it.
+    pub(in crate::shared) states: SmallList<State, 1>,
 }
 
 impl SubjectOps {

@@ -15,6 +15,7 @@ use crate::{
     decision::{Decision, Op, Policy, QuotaStatus},
     limiter::tier_set::Chosen,
     shared::hashed_key_names::SubjectNames,
+    small_list::SmallList,
     store::error::{StoreError, StoreErrorKind},
 };
 
@@ -115,6 +116,7 @@ impl CallSender<()> for Arc<SlowServer> {
             Op::Acquire(cost) => Row {
                 count: *count,
                 decision: Decision::allowed(*cost, Timestamp::default(), status),
+                states: SmallList::new(),
             },
             other => panic!("{other:?} is not used here"),
         };

@@ -567,7 +567,7 @@ impl<P> Account<P> {
         self.low = (reply.units / 2).min(soon.saturating_add(1));
         let mut pause = reply.pause.min(reply.until_end());
         if let Some((known, place)) = last {
-            pause = pause.min(until_full(&known, place, reply, granted).unwrap_or(pause));
+            pause = pause.min(known.until_full(place, reply, granted).unwrap_or(pause));
             self.see(known, sent_at, viewed);
         }
         // Units that were returned since the message left may be had again.
@@ -692,16 +692,4 @@ fn passed(since: NodeTime, at: At<'_>) -> u64 {
         return passed - passed / 1_024;
     }
     passed
-}
-
-/// The time until the bucket at this place is full, from the reply on, after which units were granted. From then on units
-/// get lost: held units count only once they are spent. `None` unless the quota is a bucket.
-pub(super) fn until_full(
-    known: &Known,
-    place: usize,
-    reply: &NodeReply,
-    granted: u32,
-) -> Option<Duration> {
-    let own = u64::from(reply.units.saturating_sub(granted));
-    known.full_after(place, reply.others.saturating_add(own))
 }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     super::{
+        batching::Row,
         deny_cache::{DenyCache, SentCall},
         hashed_key_names::{KeyPlace, MeasuredSubject},
         known::Known,
@@ -26,10 +27,11 @@ use super::{
     AttachedMessage, Ledger, LocalAnswer,
 };
 use crate::{
+    algorithm::State,
     clock::Timestamp,
-    decision::{Decision, Op, Policy, QuotaStatus, QuotaStatuses, Status},
+    decision::{Decision, Op, Policy, QuotaStatus},
     limiter::tier_set::{Chosen, LimitTerms, TierSet},
-    quota::{Priority, Quota},
+    quota::Quota,
 };
 
 const LENGTH: Duration = Duration::from_secs(1);
@@ -104,21 +106,17 @@ impl Ledger<()> {
         self.lose(&sent.call, &sent.message, now);
     }
 
-    fn reply(&self, sent: &Sent, reply: &NodeReply, last: Option<&Decision>, now: Instant) -> u64 {
-        let plan = plan();
-        let last = last.map(|last| (&plan, last));
+    fn reply(&self, sent: &Sent, reply: &NodeReply, last: Option<&Row>, now: Instant) -> u64 {
+        let plan = last.map(plan_for);
+        let last = plan.as_ref().zip(last);
         self.receive(&sent.call, (&sent.message, reply), last, now)
     }
 }
 
 /// Caches the denial of an operation whose call carried this message, as the limiter does.
-fn hold(
-    ledger: &Ledger<()>,
-    (sent, reply): (&Sent, &NodeReply),
-    (op, decision): (&Op, &mut Decision),
-) {
-    let hold = ledger.hold(reply, (&plan(), decision));
-    let decisions = [(op, &*decision, hold)].into_iter();
+fn hold(ledger: &Ledger<()>, (sent, reply): (&Sent, &NodeReply), (op, row): (&Op, &mut Row)) {
+    let hold = ledger.hold(reply, (&plan_for(row), row));
+    let decisions = [(op, &row.decision, hold)].into_iter();
     ledger.denials.learn(&sent.call, decisions, sent.call.at);
 }
 
@@ -145,30 +143,52 @@ fn plan_of(quota: Quota) -> Arc<ReplyPlan> {
     Arc::clone(&plan.reply)
 }
 
-/// A decision with this many units left.
-fn status(left: u64) -> Decision {
-    let policy = Policy::new("test", 1_000);
-    let status = QuotaStatus::new(&policy).with_remaining(left);
-    let status = status.with_reset_after(Duration::from_secs(3_600));
-    Decision::allowed(1, Timestamp::from_secs(1), status)
+/// The plan of a window, whose units all come back at its end.
+fn plan_of_window() -> Arc<ReplyPlan> {
+    plan_of(Quota::per(1_000, Duration::from_secs(3_600)).fixed_window())
 }
 
-fn denied(wait: Duration) -> Decision {
+/// The plan of the quota that has this answer.
+fn plan_for(row: &Row) -> Arc<ReplyPlan> {
+    match row.states.as_slice() {
+        [State::Instant(_)] => plan(),
+        _ => plan_of_window(),
+    }
+}
+
+const SECOND: Timestamp = Timestamp::from_secs(1);
+
+fn row(decision: Decision, state: State) -> Row {
+    Row {
+        count: 1,
+        decision,
+        states: [state].into_iter().collect(),
+    }
+}
+
+/// The answer about a window with this many units left.
+fn status(left: u64) -> Row {
+    let policy = Policy::new("test", 1_000);
+    let status = QuotaStatus::new(&policy).with_remaining(left);
+    row(Decision::allowed(1, SECOND, status), window_with(left))
+}
+
+fn window_with(left: u64) -> State {
+    let meter = plan_of_window().measures[0].meter;
+    meter.moved(&State::FRESH, SECOND.as_nanos(), 1_000 - left as i64)
+}
+
+fn denied(wait: Duration) -> Row {
     let policy = Policy::new("test", 1_000);
     let status = QuotaStatus::new(&policy).with_remaining(0);
-    Decision::denied(Timestamp::from_secs(1), status.with_denial(Some(wait)))
+    let decision = Decision::denied(SECOND, status.with_denial(Some(wait)));
+    row(decision, window_with(0))
 }
 
 /// The denial of a bucket of a hundred units a second that is full after this time.
-fn denied_bucket(wait: Duration, full_after: Duration) -> Decision {
-    let policy = Policy::of_quota("test".into(), &Quota::per_second(100));
-    let (now, used) = (
-        Timestamp::from_secs(1).as_nanos(),
-        full_after.as_nanos() as u64,
-    );
-    let status = Status::of_bucket(&policy, Priority::CRITICAL, now, used);
-    let status = QuotaStatuses::of_one(&policy, status.denied(wait.as_nanos() as u64));
-    Decision::denied(Timestamp::from_secs(1), status)
+fn denied_bucket(wait: Duration, full_after: Duration) -> Row {
+    let full_at = SECOND.as_nanos() + full_after.as_nanos() as u64;
+    row(denied(wait).decision, State::Instant(full_at))
 }
 
 const fn granted(status: RowStatus, units: u32) -> NodeReply {

@@ -3,14 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
+    algorithm::{State, View},
     clock::Timestamp,
-    decision::{Decision, Op, Policy},
+    decision::Policy,
     limiter::tier_set::{Chosen, TierSet},
     shared::{
-        hashed_key_names::MeasuredSubject,
-        known::Known,
-        store_backend::Client,
-        wire::{StoreCall, plan::Plan},
+        hashed_key_names::MeasuredSubject, known::Known, store_backend::Client, wire::plan::Plan,
     },
     store::key_name,
 };
@@ -43,16 +41,8 @@ impl CurrentPlan {
 
     /// The state of the quotas for a subject without a value in the store.
     pub(super) fn fresh(&self, chosen: Chosen, time: Timestamp) -> Option<Known> {
-        let decision = self.decide(chosen, &[(Op::Peek(1), 1)], time)?;
         let plan = self.plan.of(chosen)?;
-        Some(Known::new(&plan.reply, &decision))
-    }
-
-    /// The decision about these operations on such a subject.
-    fn decide(&self, chosen: Chosen, rows: &[(Op, usize)], time: Timestamp) -> Option<Decision> {
-        let call = StoreCall::new(&self.plan, chosen, rows);
-        let applied = call.apply(None, time).ok()?;
-        call.decisions(applied.reply).ok()?.pop()
+        Some(Known::fresh(&plan.reply, time))
     }
 
     /// A subject, as these quotas of it measure it.
@@ -66,17 +56,17 @@ impl CurrentPlan {
 
     /// The longest time until a subject that was used is fresh again.
     pub(super) fn longest_memory(&self) -> Duration {
-        let of_tier = |tier| {
-            let after = |op| {
-                let used = self.decide(Chosen::Tier(tier), &[(op, 1)], Timestamp::default())?;
-                used.quotas().filter_map(|quota| quota.reset_after()).max()
-            };
+        let tiers = self.plan.limits().tiers();
+        let longest = tiers.flat_map(|(_, quotas)| &quotas.meters).map(|meter| {
+            let (mut used_up, mut spent) = (State::FRESH, State::FRESH);
+            meter.charge(&mut used_up, 0, 0, u64::MAX, View::WHOLE);
+            meter.spend(&mut spent, 0, u64::MAX, View::WHOLE);
+            let [used_up, spent] =
+                [used_up, spent].map(|state| meter.reset_after(&state, 0, View::WHOLE));
             // A bucket can be in debt by as much again, or by more.
-            let used_up = after(Op::Hit(u64::MAX)).map(|used| used.saturating_mul(2));
-            used_up.max(after(Op::Spend(u64::MAX)))
-        };
-        let longest = (0..self.plan.tier_count()).filter_map(of_tier).max();
-        longest.unwrap_or(Duration::MAX)
+            Duration::from_nanos(used_up.saturating_mul(2).max(spent))
+        });
+        longest.max().unwrap_or(Duration::MAX)
     }
 
     pub(super) fn policies(&self, chosen: Chosen) -> Arc<[Policy]> {

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::quotas_in_force::CurrentPlan;
 use crate::{
-    decision::{Decision, Op},
+    decision::Op,
     limiter::tier_set::Chosen,
     shared::{
         batching::{BatchCall, CallSender, Row, SubjectAnswer, SubjectOps},
@@ -72,8 +72,8 @@ impl<C: Client> StoreCalls<C> {
             _ => {
                 let hold = answer.as_ref().ok().and_then(|answer| answer.hold);
                 let longest = self.longest_denial;
-                let hold = |decision: &mut Decision| {
-                    deny_cache::hold_without_lease(decision, hold).min(longest)
+                let hold = |row: &mut Row| {
+                    deny_cache::hold_without_lease(&row.decision, hold).min(longest)
                 };
                 self.cache_denials(call, (rows, answer), hold, now);
             }
@@ -83,7 +83,7 @@ impl<C: Client> StoreCalls<C> {
         }
         let rows = answer.as_mut().map(|answer| &mut answer.rows);
         for row in rows.into_iter().flatten() {
-            Known::give_back(plan, &mut row.decision, own);
+            Known::give_back(plan, row, own);
         }
     }
 
@@ -104,9 +104,9 @@ impl<C: Client> StoreCalls<C> {
             self.cache_denials(call, (rows, answer), |_| Duration::ZERO, now);
             return 0;
         };
-        let last = answered.rows.last().map(|row| &row.decision);
-        let own = ledger.receive(call, (message, &reply), last.map(|last| (plan, last)), now);
-        let hold = |decision: &mut Decision| ledger.hold(&reply, (plan, decision));
+        let last = answered.rows.last().map(|last| (plan, last));
+        let own = ledger.receive(call, (message, &reply), last, now);
+        let hold = |row: &mut Row| ledger.hold(&reply, (plan, row));
         self.cache_denials(call, (rows, answer), hold, now);
         own
     }
@@ -117,16 +117,15 @@ impl<C: Client> StoreCalls<C> {
         &self,
         call: &SentCall,
         (rows, answer): (&[(Op, usize)], &mut SubjectAnswer),
-        hold: impl Fn(&mut Decision) -> Duration,
+        hold: impl Fn(&mut Row) -> Duration,
         now: Instant,
     ) {
         let Some(denials) = &self.denials else { return };
         match answer {
             Ok(answer) => {
-                let decisions = decisions(rows, &mut answer.rows);
-                let held = decisions.map(|(op, decision)| {
-                    let hold = hold(decision);
-                    (op, &*decision, hold)
+                let held = with_ops(rows, &mut answer.rows).map(|(op, row)| {
+                    let hold = hold(row);
+                    (op, &row.decision, hold)
                 });
                 denials.learn(call, held, now);
             }
@@ -144,12 +143,11 @@ fn sent_call(ops: &SubjectOps, current: &CurrentPlan, tier: Chosen, at: Instant)
     SentCall { subject, at }
 }
 
-/// The decisions of an answer, one for each row, with their operations. A row of the answer lies
-/// within one row of the call.
-fn decisions<'a>(
+/// The rows of an answer with their operations. Each lies within one row of the call.
+fn with_ops<'a>(
     rows: &'a [(Op, usize)],
     answers: &'a mut [Row],
-) -> impl Iterator<Item = (&'a Op, &'a mut Decision)> {
+) -> impl Iterator<Item = (&'a Op, &'a mut Row)> {
     let mut rows = rows.iter();
     let mut current: Option<(&Op, usize)> = None;
     answers.iter_mut().map_while(move |row| {
@@ -158,7 +156,7 @@ fn decisions<'a>(
             _ => rows.next().map(|(op, count)| (op, *count))?,
         };
         current = Some((op, left.saturating_sub(row.count)));
-        Some((op, &mut row.decision))
+        Some((op, row))
     })
 }
 

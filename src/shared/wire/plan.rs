@@ -187,10 +187,6 @@ impl Plan {
         }
     }
 
-    pub(in crate::shared) fn tier_count(&self) -> TierIndex {
-        self.tiers.len() as TierIndex
-    }
-
     /// The arguments for these quotas; `None` if they are of another plan.
     pub(in crate::shared) fn of(&self, chosen: Chosen) -> Option<Cow<'_, TierPlan>> {
         match chosen {

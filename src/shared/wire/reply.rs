@@ -6,7 +6,7 @@
 //! here explain: they judge the same state again, and charge it as the script did for the numbers after the operation. A
 //! log is long, so a reply has its numbers instead.
 
-use std::time::Duration;
+use std::{borrow::Cow, mem, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -101,15 +101,9 @@ pub(in crate::shared) fn decision(
     time: Timestamp,
     (outcome, charged): (Outcome, u64),
     (shed, blocked): (bool, Duration),
-    mut statuses: impl Iterator<Item = Status>,
+    statuses: impl Iterator<Item = Status>,
 ) -> Decision {
-    let quotas = match &*plan.policies {
-        [policy] => {
-            let status = statuses.next().expect("every quota has a status");
-            QuotaStatuses::of_one(policy, status)
-        }
-        _ => QuotaStatuses::of_set(&plan.policies, statuses),
-    };
+    let quotas = QuotaStatuses::of_limit(&plan.policies, statuses);
     let decision = Decision::new(outcome, charged, time, quotas);
     let mut decision = decision.in_tier(plan.index);
     if !plan.class.is_critical() {
@@ -119,6 +113,26 @@ pub(in crate::shared) fn decision(
         decision
     } else {
         decision.into_blocked(blocked)
+    }
+}
+
+/// The row of equal decisions that left the quotas in these states.
+pub(in crate::shared) fn row_of<'s>(
+    plan: &ReplyPlan,
+    held: &[Option<Held>],
+    (count, decision): (usize, Decision),
+    states: impl Iterator<Item = Cow<'s, State>>,
+) -> Row {
+    let now = decision.decided_at().as_nanos();
+    let quotas = plan.measures.iter().zip(decision.statuses()).zip(states);
+    let states = quotas.enumerate().map(|(place, ((quota, status), state))| {
+        let view = View::of(plan.class, held, place);
+        quota.meter.kept(state, now, view, status)
+    });
+    Row {
+        count,
+        states: states.collect(),
+        decision,
     }
 }
 
@@ -160,10 +174,15 @@ impl ToldSubject<'_> {
         let row = (flags, charged, Duration::from_micros(blocked));
         // The state is the one before the first operation.
         let times = if charged > 0 { count } else { 1 };
-        for _ in 0..times {
+        for left in (0..times).rev() {
             let decision = self.decide(&mut told, op, row)?;
-            let count = count / times;
-            rows.push(Row { count, decision });
+            let states = told.iter_mut().map(|told| match told {
+                Told::State(state) if left == 0 => Cow::Owned(mem::take(state)),
+                Told::State(state) => Cow::Borrowed(&*state),
+                Told::Log(..) => Cow::Owned(State::FRESH),
+            });
+            let decided = (count / times, decision);
+            rows.push(row_of(self.plan, &self.held, decided, states));
         }
         Some(count)
     }

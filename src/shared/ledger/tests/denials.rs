@@ -12,7 +12,7 @@ fn denial_holds_for_its_time() {
     };
     let alone = granted(RowStatus::New, 0);
     let minute = Duration::from_secs(60);
-    let bucket: fn(Duration) -> Decision = |wait| denied_bucket(wait, Duration::from_secs(3_600));
+    let bucket: fn(Duration) -> Row = |wait| denied_bucket(wait, Duration::from_secs(3_600));
     for (denied, reply, wait, held) in [
         (bucket, alone, 5 * MS, 20 * MS),
         (bucket, alone, 300 * MS, 300 * MS),
@@ -25,9 +25,13 @@ fn denial_holds_for_its_time() {
         assert!(acquire(&ledger, 20, now).is_none());
         let sent = message(&ledger, now).expect("a demand");
         ledger.reply(&sent, &reply, None, now);
-        let mut decision = denied(wait);
-        hold(&ledger, (&sent, &reply), (&Op::Acquire(20), &mut decision));
-        assert_eq!(decision.retry_after(), Some(wait.max(held)), "{held:?}");
+        let mut denial = denied(wait);
+        hold(&ledger, (&sent, &reply), (&Op::Acquire(20), &mut denial));
+        assert_eq!(
+            denial.decision.retry_after(),
+            Some(wait.max(held)),
+            "{held:?}"
+        );
         let last = now + held - MS;
         let answer = acquire(&ledger, 20, last).expect("it holds");
         assert!(answer.is_denied(), "{held:?}");
@@ -51,7 +55,7 @@ fn denial_is_held_no_longer_than_nothing_comes() {
     };
     // A bucket of a hundred units a second, that far from full and with nine more units held.
     let full_after = |time: Duration| denied_bucket(5 * MS, time + 9 * 10 * MS);
-    for (reply, mut decision, held) in [
+    for (reply, mut denial, held) in [
         (reply, full_after(9 * MS), 9 * MS),
         (reply, full_after(90 * MS), 20 * MS),
         (ends, full_after(90 * MS), 7 * MS),
@@ -61,7 +65,7 @@ fn denial_is_held_no_longer_than_nothing_comes() {
         assert!(acquire(&ledger, 20, now).is_none());
         let sent = message(&ledger, now).expect("a demand");
         ledger.reply(&sent, &reply, None, now);
-        hold(&ledger, (&sent, &reply), (&Op::Acquire(20), &mut decision));
+        hold(&ledger, (&sent, &reply), (&Op::Acquire(20), &mut denial));
         let last = acquire(&ledger, 20, now + held - MS).expect("it holds");
         assert!(last.is_denied());
         assert!(acquire(&ledger, 20, now + held).is_none(), "{held:?}");
@@ -89,7 +93,7 @@ fn pause_ends_with_the_row() {
 #[test]
 fn denial_that_was_under_way_is_not_remembered_after_a_reset() {
     let now = Instant::now();
-    let receipt = status(5).receipt();
+    let receipt = status(5).decision.receipt();
     let other_tier = MeasuredSubject {
         chosen: Chosen::Tier(1),
         ..SUBJECT
@@ -111,8 +115,8 @@ fn denial_that_was_under_way_is_not_remembered_after_a_reset() {
                 ..granted(RowStatus::New, 0)
             };
             ledger.reply(&sent, &reply, Some(&status(3)), now);
-            let mut decision = denied(300 * MS);
-            let denied = (&Op::Acquire(20), &mut decision);
+            let mut denial = denied(300 * MS);
+            let denied = (&Op::Acquire(20), &mut denial);
             hold(&ledger, (&sent, &reply), denied);
             assert!(acquire(&ledger, 20, now + MS).is_none(), "{op:?}");
         }
@@ -131,8 +135,8 @@ fn answer_to_a_reset_ends_what_was_asked_since() {
     ledger.end_pauses(SUBJECT.tag);
     let reply = granted(RowStatus::New, 0);
     ledger.reply(&sent, &reply, Some(&status(3)), now);
-    let mut decision = denied(300 * MS);
-    let denied = (&Op::Acquire(20), &mut decision);
+    let mut denial = denied(300 * MS);
+    let denied = (&Op::Acquire(20), &mut denial);
     hold(&ledger, (&sent, &reply), denied);
     assert!(acquire(&ledger, 20, now + MS).is_none());
 }
@@ -159,9 +163,12 @@ fn pause_denies_only_costs_that_are_not_held() {
 #[test]
 fn only_buckets_tell_when_they_are_full() {
     let ten = Quota::per_second(10);
+    let reply = granted(RowStatus::New, 0);
     let full_after = |quota: Quota| {
-        let decision = crate::LocalLimiter::new(quota).acquire(&crate::Key::global(), 1);
-        Known::new(&plan_of(quota), &decision).full_after(0, 0)
+        let plan = plan_of(quota);
+        let state = (plan.measures[0].meter).moved(&State::FRESH, SECOND.as_nanos(), 1);
+        let answer = row(status(9).decision, state);
+        Known::new(&plan, &answer).until_full(0, &reply, 0)
     };
     assert_eq!(full_after(ten), Some(100 * MS));
     for windows in [ten.fixed_window(), ten.sliding_window(), ten.sliding_log()] {
@@ -180,8 +187,8 @@ fn denial_beside_units_of_its_own_is_not_held_to_the_end_of_the_window() {
         let sent = message(&ledger, now).expect("a demand");
         let reply = granted(RowStatus::New, units);
         ledger.reply(&sent, &reply, None, now);
-        let mut decision = denied(hours);
-        let rows = (&Op::Acquire(50), &mut decision);
+        let mut denial = denied(hours);
+        let rows = (&Op::Acquire(50), &mut denial);
         hold(&ledger, (&sent, &reply), rows);
         assert!(acquire(&ledger, 50, now + held - MS).is_some());
         let later = acquire(&ledger, 50, now + held);
@@ -198,8 +205,8 @@ fn without_memory_a_denial_is_held_for_a_pause() {
     let sent = message(&ledger, now).expect("a demand");
     let reply = granted(RowStatus::New, 0);
     ledger.reply(&sent, &reply, None, now);
-    let mut decision = denied(Duration::from_secs(7_200));
-    let rows = (&Op::Acquire(50), &mut decision);
+    let mut denial = denied(Duration::from_secs(7_200));
+    let rows = (&Op::Acquire(50), &mut denial);
     hold(&ledger, (&sent, &reply), rows);
     assert!(acquire(&ledger, 50, now + 19 * MS).is_some());
     assert!(acquire(&ledger, 50, now + 20 * MS).is_none());

@@ -188,8 +188,8 @@ impl World {
             ledger.reply(sent, reply, Some(&status(500)), now);
             if !fits {
                 let wait = Duration::from_millis(5);
-                let mut decision = denied_bucket(wait, Duration::from_secs(3_600));
-                let op = (&Op::Acquire(flight.cost), &mut decision);
+                let mut denial = denied_bucket(wait, Duration::from_secs(3_600));
+                let op = (&Op::Acquire(flight.cost), &mut denial);
                 hold(ledger, (sent, reply), op);
             }
         }

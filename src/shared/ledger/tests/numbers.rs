@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     algorithm::{CompiledQuota, State, Verdict, View},
-    decision::Outcome,
+    decision::{Outcome, QuotaStatuses},
     shared::{
         batching::AnsweredOps,
         wire::{StoreCall, node_message::NodeReport, reply, subject_value::SubjectValue},
@@ -149,19 +149,21 @@ fn round() -> impl Strategy<Value = Round> {
 }
 
 fn quota() -> impl Strategy<Value = Quota> {
-    (20_u64..200, 1_u64..5, 0_u32..2, 0_u8..4).prop_map(|(limit, seconds, soft, kind)| {
+    (20_u64..200, 1_u64..5, 0_u32..2, 0_u8..6).prop_map(|(limit, seconds, soft, kind)| {
         let quota = Quota::per(limit, Duration::from_secs(seconds)).soft(soft * 20);
         match kind {
             0 => quota,
             1 => quota.burst(limit / 2 + 1),
             2 => quota.refill_every(Duration::from_millis(250)),
-            _ => quota.fixed_window(),
+            3 => quota.fixed_window(),
+            4 => quota.sliding_window(),
+            _ => quota.sliding_window().slices(5),
         }
     })
 }
 
 proptest! {
-    /// For buckets and fixed windows: units left and in use, times, window, excess.
+    /// For buckets and windows: units left and in use, times, window, excess.
     #[test]
     fn numbers_of_a_leased_decision_are_those_of_the_stores_state_later(
         quota in quota(),
@@ -176,9 +178,8 @@ proptest! {
             let own = ledger.held(SUBJECT);
             let answer = shop.call(&round.op, &sent.message, now);
             let reply = answer.lease.expect("a message was sent");
-            let last = answer.rows.last().map(|row| &row.decision);
             let plan = shop.plan.of(SUBJECT.chosen).expect("the default tier");
-            let last = last.map(|last| (&plan.reply, last));
+            let last = answer.rows.last().map(|last| (&plan.reply, last));
             ledger.receive(&sent.call, (&sent.message, &reply), last, now);
             let own = if reply.status == RowStatus::Known { own } else { 0 };
             let mut learnt = Learnt {

@@ -181,7 +181,8 @@ impl World {
         let call = StoreCall::new(&self.plan, Chosen::Tier(0), &ops);
         let ask = |value: Option<&[u8]>| {
             let applied = call.apply(value, Timestamp::from_micros(now));
-            applied.expect("one of ours").reply
+            let reply = applied.expect("one of ours").reply;
+            call.explained(reply).expect("a reply to this call")
         };
         if ask(self.value.as_deref()) == ask(None) {
             return Ok(());
