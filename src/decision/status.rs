@@ -127,7 +127,6 @@ impl Status {
     }
 
     /// Other numbers of the quota, with its denial, its block and the class of its request.
-    #[cfg(feature = "shared")]
     pub(super) fn remeasured(self, numbers: Self) -> Self {
         let mut marks = numbers.marks;
         for mark in [Marks::DENIED, Marks::BLOCKED] {
@@ -157,6 +156,7 @@ impl Status {
         let (interval, last) = (policy.interval().max(1), policy.last_refill(now));
         let refill = class.part_of(policy.limit) * interval;
         let status = Self::bucket(last, used, refill, interval);
+        let status = status.in_excess(policy.is_soft && class.is_critical() && used > refill);
         match policy.step {
             0 => status,
             step => status.in_steps(step, now - last),
@@ -167,21 +167,8 @@ impl Status {
         self.is(Marks::BUCKET)
     }
 
-    /// This bucket, full `used` nanoseconds after its last refill.
-    pub(super) fn refilled(self, policy: &Policy, now: u64, used: u64) -> Self {
-        let Self {
-            wait, class, marks, ..
-        } = self;
-        Self {
-            wait,
-            class,
-            marks,
-            ..Self::of_bucket(policy, class, now, used)
-        }
-    }
-
-    /// Shortens all times by `elapsed` since `at`, and returns the nanosecond by then. The wait of a denial stays above 0.
-    pub(super) fn age(&mut self, policy: &Policy, at: u64, elapsed: Duration) -> u64 {
+    /// Shortens all times by `elapsed` since `at`. The wait of a denial stays above 0.
+    pub(super) fn age(&mut self, policy: &Policy, at: u64, elapsed: Duration) {
         // Whole microseconds, rounded down, so that no wait becomes too short.
         let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         let passed = micros.saturating_mul(1_000);
@@ -189,16 +176,15 @@ impl Status {
             LONGEST | UNKNOWN => time,
             time => time.saturating_sub(passed).max(least),
         };
-        let later = at.saturating_add(passed);
         self.wait = less(self.wait, 1);
         if self.is_bucket() {
+            let later = at.saturating_add(passed);
             let used = self.end.saturating_sub(policy.last_refill(later));
-            *self = self.refilled(policy, later, used);
+            *self = self.remeasured(Self::of_bucket(policy, self.class, later, used));
         } else {
             self.reset_after = less(self.reset_after, 0);
             self.window = less(self.window, 0);
         }
-        later
     }
 
     #[inline]
@@ -346,10 +332,17 @@ mod tests {
 
     #[test]
     fn aged_denial_equals_a_later_one() {
-        for quota in [
-            Quota::per_minute(6).burst(10),
-            Quota::per_minute(6).refill_every(Duration::from_secs(20)),
-            Quota::per_minute(6).fixed_window(),
+        let soft = Quota::per_minute(6).burst(10).soft(20);
+        for (quota, millis) in [
+            (Quota::per_minute(6).burst(10), 7_250),
+            (soft, 7_250),
+            // No longer in excess.
+            (soft, 25_000),
+            (
+                Quota::per_minute(6).refill_every(Duration::from_secs(20)),
+                7_250,
+            ),
+            (Quota::per_minute(6).fixed_window(), 7_250),
         ] {
             let clock = ManualClock::new();
             let builder = LocalLimiter::builder(quota).clock(clock.clone());
@@ -357,7 +350,7 @@ mod tests {
             let key = Key::global();
             assert!(limiter.acquire_up_to(&key, 20).charged() > 0);
             let early = limiter.peek(&key, 4);
-            let passed = Duration::from_millis(7_250);
+            let passed = Duration::from_millis(millis);
             clock.advance(passed);
             let aged = early.aged(passed);
             let late = limiter.peek(&key, 4);
