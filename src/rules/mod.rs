@@ -61,7 +61,6 @@ mod matcher;
 mod priority;
 mod request;
 mod rule;
-mod rule_limits;
 mod rule_quotas;
 mod rule_set;
 mod select;

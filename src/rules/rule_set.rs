@@ -12,10 +12,9 @@ use super::{
     explain::Explanation,
     request::{RequestReading, RequestView},
     rule::{Rule, RuleNeed},
-    rule_limits::RuleLimits,
     select::{RuleIndex, RulesVerdict, select, select_in_flight},
     spend::CountedUnits,
-    store::{RulesStore, SourcesOfRule},
+    store::{RuleLimits, RulesStore, SourcesOfRule},
 };
 use crate::{
     clock::{SharedClock, Timestamp},

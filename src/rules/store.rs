@@ -1,4 +1,4 @@
-//! The store of the rules' counts, and the limiter of each rule.
+//! The store of the rules' counts, the limiter of each rule, and all of them together.
 
 #[cfg(not(feature = "redis"))]
 #[path = "store/no_redis.rs"]
@@ -6,7 +6,7 @@ mod redis;
 #[cfg(feature = "redis")]
 mod redis;
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
@@ -21,8 +21,12 @@ use super::{
 use crate::{
     clock::SharedClock,
     concurrency::PermitSource,
+    decision::Policy,
     error::ConfigError,
-    limiter::{AnyLimiter, LocalLimiter, LocalLimiterBuilder, LocalStore, Tier, joint},
+    limiter::{
+        AnyLimiter, BoxedFuture, Call, Facts, Limiter, LocalLimiter, LocalLimiterBuilder,
+        LocalStore, Member, Pending, Tier, joint,
+    },
 };
 
 /// The store of the rules' counts: a [`LocalStore`], or a `RedisStore` that all nodes share.
@@ -205,4 +209,44 @@ fn local(counted: &CountedSets<'_>, store: &LocalStore) -> Result<LocalLimiter, 
     let mut terms = counted.terms(counted.name("rule:"));
     terms.counter_names = Some(counted.sets.iter().map(names).collect());
     LocalLimiterBuilder::of(terms).build_in(store)
+}
+
+/// All limits of a set of rules: those of a call are charged together or not at all, except that limits of rules with the
+/// action `overflow` do not hold the others back. The index of a charge is that of its limit.
+#[derive(Debug, Clone)]
+pub struct RuleLimits(pub(super) Arc<[AnyLimiter]>);
+
+impl RuleLimits {
+    #[inline(never)]
+    fn call_several(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
+        AnyLimiter::call_list(|limit| self.0.get(limit), call)
+    }
+}
+
+impl Limiter for RuleLimits {
+    type Future = BoxedFuture;
+
+    #[inline]
+    fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
+        if let [only] = call.charges
+            && let Some(limiter) = self.0.get(only.index())
+        {
+            return limiter.call(call);
+        }
+        self.call_several(call)
+    }
+
+    /// None: which policies a request meets depends on its charges.
+    fn policies(&self) -> &[Policy] {
+        &[]
+    }
+
+    /// All limiters are in this process or in Redis, and alike.
+    fn facts(&self) -> Facts {
+        Facts::new().identified_by(&self.0)
+    }
+
+    fn boxed(future: BoxedFuture) -> BoxedFuture {
+        future
+    }
 }

@@ -17,9 +17,9 @@ use crate::{
     rate_limit::FewCharges,
     rules::{
         explain::RulesOutcome,
-        rule_limits::RuleLimits,
         rule_set::Rules,
         select::{ChargeOfRule, RulesVerdict},
+        store::RuleLimits,
     },
     small_list::SmallList,
 };

@@ -22,7 +22,7 @@ use crate::{
     },
     rate_limit::{Correcting, SpendBody, follow},
     reject::{ProblemJson, Reject},
-    rules::rule_limits::RuleLimits,
+    rules::store::RuleLimits,
 };
 
 /// A service whose requests are limited by rules, and whose responses hold permits. Created by

@@ -13,8 +13,8 @@
 //! 1. `service.rs` has the verdict `Limited` with two charges. It charges the shadow by itself, whose denial only the
 //!    observer sees.
 //! 2. For the other it takes the admission of that rule from `rule_admissions.rs`. Several would be charged as one list,
-//!    all or none, by the admission of the first: `limits_of_set.rs` splits rules into limits, and `rule_limits.rs`, one
-//!    directory up, is the limiter of all limits of the set of rules.
+//!    all or none, by the admission of the first: `limits_of_set.rs` splits rules into limits, and `store.rs`, one
+//!    directory up, has the limiter of all limits of the set of rules.
 //! 3. The admission decides as one of `RateLimitLayer` does. What depends on the limits that the request meets, such as
 //!    waits, follows from the indexes of its charges. What is left is the `RulesWork` of the response. At the end the
 //!    status also settles the charge of the shadow.

@@ -22,7 +22,7 @@ use crate::{
     middleware::gate::RequestOutcome,
     rate_limit::RateOutcome,
     reject::{Reject, RejectionKind},
-    rules::{rule::Rule, rule_limits::RuleLimits, select::RulesVerdict},
+    rules::{rule::Rule, select::RulesVerdict, store::RuleLimits},
 };
 
 type HoldingOutcome<R, B> =

@@ -18,8 +18,7 @@ use crate::{
     observe::Observer,
     rate_limit::{Admission, SelectedSettings, SharedQueues, TermsOfLimit, UnitLimit},
     rules::{
-        rule::Rule, rule_limits::RuleLimits, rule_set::Rules, select::ChargeOfRule,
-        spend::CountedUnits,
+        rule::Rule, rule_set::Rules, select::ChargeOfRule, spend::CountedUnits, store::RuleLimits,
     },
 };
 

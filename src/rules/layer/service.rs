@@ -21,9 +21,9 @@ use crate::{
     },
     reject::{ProblemJson, Reject},
     rules::{
-        rule_limits::RuleLimits,
         select::{ChargeOfRule, RuleCharges, RulesVerdict},
         spend::NeedsTrailers,
+        store::RuleLimits,
     },
 };
 
