@@ -28,14 +28,6 @@ pub(super) struct SubjectName {
     tag: u64,
 }
 
-/// The key of a subject and its quotas: enough to send a message that no request causes.
-#[derive(Debug)]
-pub(super) struct KeyPlace<P> {
-    /// The name in the store without the keyspace, which the plan contains.
-    pub(super) key: Box<str>,
-    pub(super) plan: Arc<P>,
-}
-
 /// A subject as this node measures it: the hash of its key, the quotas, and the generation of the
 /// quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,15 +86,6 @@ impl SubjectName {
 
     pub(super) const fn tag(&self) -> u64 {
         self.tag
-    }
-}
-
-impl<P> Clone for KeyPlace<P> {
-    fn clone(&self) -> Self {
-        Self {
-            key: self.key.clone(),
-            plan: Arc::clone(&self.plan),
-        }
     }
 }
 

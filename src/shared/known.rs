@@ -5,13 +5,10 @@ use std::{sync::Arc, time::Duration};
 use super::{
     batching::Row,
     mode::LeaseNumber,
-    wire::{
-        node_message::NodeReply,
-        plan::{QuotaPlan, ReplyPlan},
-    },
+    wire::{node_message::NodeReply, plan::ReplyPlan},
 };
 use crate::{
-    algorithm::{State, TokenBucket, Verdict, View},
+    algorithm::{CompiledQuota, State, TokenBucket, Verdict, View},
     clock::Timestamp,
     decision::{Decision, Outcome, Policy, QuotaStatuses, Status},
     quota::Priority,
@@ -72,7 +69,7 @@ impl Known {
         Self {
             plan: Arc::clone(plan),
             at,
-            states: SmallList::defaults(plan.measures.len()),
+            states: SmallList::defaults(plan.meters.len()),
         }
     }
 
@@ -85,8 +82,8 @@ impl Known {
         Timestamp::from_micros(self.at.as_micros().saturating_add(passed / 1_000))
     }
 
-    fn quotas(&self) -> impl Iterator<Item = (&QuotaPlan, &State)> {
-        self.plan.measures.iter().zip(self.states.as_slice())
+    fn quotas(&self) -> impl Iterator<Item = (&CompiledQuota, &State)> {
+        self.plan.meters.iter().zip(self.states.as_slice())
     }
 
     /// The verdict after `passed`, and the decision that charges nothing. A cost never fits, too, if only the store
@@ -116,16 +113,14 @@ impl Known {
         at: Timestamp,
     ) -> impl Iterator<Item = (Verdict, Status)> {
         let (now, view) = (at.as_nanos(), View { class, held: None });
-        self.quotas().map(move |(quota, state)| {
-            let state = quota.meter.moved(state, now, own);
-            let verdict = match quota.meter.verdict(&state, now, cost, view) {
+        self.quotas().map(move |(meter, state)| {
+            let state = meter.moved(state, now, own);
+            let verdict = match meter.verdict(&state, now, cost, view) {
                 // Only the store charges a soft share, and has the whole of a log.
-                Verdict::After(_) if quota.has_soft_share || quota.meter.has_bytes() => {
-                    Verdict::Never
-                }
+                Verdict::After(_) if meter.has_extra(class) || meter.has_bytes() => Verdict::Never,
                 verdict => verdict,
             };
-            (verdict, quota.meter.explain(&state, now, verdict, view))
+            (verdict, meter.explain(&state, now, verdict, view))
         })
     }
 
@@ -151,8 +146,8 @@ impl Known {
     /// Whether all quotas are unused after `passed`.
     pub(super) fn is_fresh(&self, passed: u64) -> bool {
         let now = self.time(passed).as_nanos();
-        let used = |quota: &QuotaPlan, state| quota.meter.reset_after(state, now, View::WHOLE);
-        self.quotas().all(|(quota, state)| used(quota, state) == 0)
+        let mut quotas = self.quotas();
+        quotas.all(|(meter, state)| meter.reset_after(state, now, View::WHOLE) == 0)
     }
 
     /// The time until the bucket at this place is full, from the reply on, after which it granted units. From then on units
@@ -163,7 +158,7 @@ impl Known {
         reply: &NodeReply,
         granted: u32,
     ) -> Option<Duration> {
-        let (QuotaPlan { meter, .. }, state) = self.quotas().nth(place)?;
+        let (meter, state) = self.quotas().nth(place)?;
         meter.leased_interval()?;
         let own = u64::from(reply.units.saturating_sub(granted));
         let (held, at) = (

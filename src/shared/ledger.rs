@@ -47,9 +47,10 @@ use self::{
 use super::{
     batching::Row,
     deny_cache::{DenyCache, SentCall, may_end_denials},
-    hashed_key_names::{KeyPlace, MeasuredSubject},
+    hashed_key_names::MeasuredSubject,
     known::{Charged, Known},
     mode::{ModeStats, Terms},
+    quotas_in_force::KeyPlace,
     wire::{
         node_message::{NodeMessage, NodeReply, Takes},
         plan::ReplyPlan,
@@ -69,12 +70,12 @@ use crate::{
 /// Each call about a subject carries a message about its units if there are any, or if the node
 /// requests some, and no other message is under way. A message without a reply is sent again with
 /// the next call. Time is an argument.
-pub(super) struct Ledger<P> {
+pub(super) struct Ledger {
     pub(super) terms: Terms,
     /// Whether denials start blocks: only the store can start one.
     has_blocks: bool,
     hasher: KeyHasher,
-    buckets: Box<[LedgerBucket<P>]>,
+    buckets: Box<[LedgerBucket]>,
     /// Counts of rare events. The frequent ones are in the table.
     stats: Mutex<ModeStats>,
     denials: Arc<DenyCache>,
@@ -119,7 +120,7 @@ impl AttachedMessage {
     }
 }
 
-impl<P> Ledger<P> {
+impl Ledger {
     pub(super) fn new(
         terms: Terms,
         has_blocks: bool,
@@ -209,17 +210,13 @@ impl<P> Ledger<P> {
         Some(charged)
     }
 
-    /// Decides without the store, if that is possible. `start` are the place of the subject and the status of
-    /// an unused one at the store's time, called for a subject without an account in eventual mode.
+    /// Decides without the store, if that is possible. `place` is called for a subject without an account in eventual mode.
     pub(super) fn decide(
         &self,
         subject: MeasuredSubject,
         op: &Op,
         now: Instant,
-        start: (
-            impl FnOnce() -> KeyPlace<P>,
-            impl FnOnce(Timestamp) -> Option<Known>,
-        ),
+        place: impl FnOnce() -> KeyPlace,
     ) -> LocalAnswer {
         let (tag, at) = (subject.tag, self.at(now));
         let bucket = self.bucket(tag);
@@ -231,7 +228,7 @@ impl<P> Ledger<P> {
         if matches!(op, Op::Reset | Op::Block(_)) {
             entries.accounts_of(tag).for_each(|own| own.close(at.terms));
         }
-        let own = self.own_entry((bucket, &mut entries), (subject, op), at, start);
+        let own = self.own_entry((bucket, &mut entries), (subject, op), at, place);
         let mut answer = own.map_or(LocalAnswer::Ask, |entry| {
             let cached = || self.denials.answer(tag, subject.chosen, op, now);
             match entry.decide(op, self.has_blocks, at) {
@@ -255,14 +252,11 @@ impl<P> Ledger<P> {
     /// account.
     fn own_entry<'e>(
         &self,
-        (bucket, entries): (&LedgerBucket<P>, &'e mut LedgerEntries<P>),
+        (bucket, entries): (&LedgerBucket, &'e mut LedgerEntries),
         (subject, op): (MeasuredSubject, &Op),
         at: At<'_>,
-        (place, fresh): (
-            impl FnOnce() -> KeyPlace<P>,
-            impl FnOnce(Timestamp) -> Option<Known>,
-        ),
-    ) -> Option<&'e mut LedgerEntry<P>> {
+        place: impl FnOnce() -> KeyPlace,
+    ) -> Option<&'e mut LedgerEntry> {
         let cost = match op {
             Op::Acquire(cost) | Op::Reserve(cost) | Op::AcquireUpTo(cost) => *cost,
             _ => 0,
@@ -274,11 +268,13 @@ impl<P> Ledger<P> {
         if is_eventual && cost > 0 && entry.account.is_none() {
             bucket.has_units.store(true, Ordering::Relaxed);
             let clock = unpoisoned(self.store_clock.lock()).filter(|_| is_new);
+            let place = place();
             let fresh = clock.and_then(|(time, then)| {
                 // The store's time, as far as it is known.
-                fresh(time.saturating_add(at.now.since(then)))
+                let time = time.saturating_add(at.now.since(then));
+                place.plan.fresh(subject.chosen, time)
             });
-            let account = Account::new((place(), self.name()), fresh, at);
+            let account = Account::new((place, self.name()), fresh, at);
             entry.account = Some(Box::new(account));
         }
         Some(entry)
@@ -291,7 +287,7 @@ impl<P> Ledger<P> {
     }
 
     /// Reads the account of the subject, if there is one.
-    fn read<T>(&self, subject: MeasuredSubject, read: impl FnOnce(&Account<P>) -> T) -> Option<T> {
+    fn read<T>(&self, subject: MeasuredSubject, read: impl FnOnce(&Account) -> T) -> Option<T> {
         let mut entries = self.bucket(subject.tag).lock();
         entries.find(subject)?.account.as_deref().map(read)
     }
@@ -308,7 +304,7 @@ impl<P> Ledger<P> {
     pub(super) fn message(
         &self,
         (call, takes): (&SentCall, Option<Takes>),
-        (place, most): (impl FnOnce() -> KeyPlace<P>, u64),
+        (place, most): (impl FnOnce() -> KeyPlace, u64),
     ) -> AttachedMessage {
         let (subject, at) = (call.subject, self.at(call.at));
         let bucket = self.bucket(subject.tag);
@@ -336,7 +332,7 @@ impl<P> Ledger<P> {
     }
 
     /// Drops an account with nothing to report. Returns whether a new one would decide as if the subject were unused.
-    fn drop_if_over(&self, entry: &mut LedgerEntry<P>, at: At<'_>) -> bool {
+    fn drop_if_over(&self, entry: &mut LedgerEntry, at: At<'_>) -> bool {
         let over = entry.account.take_if(|account| account.is_over(at));
         over.is_some_and(|account| {
             if !at.terms.is_eventual() {
@@ -444,7 +440,7 @@ impl<P> Ledger<P> {
     }
 
     /// The subjects that need a message though no request causes one. Drops accounts with nothing left to report.
-    pub(super) fn due(&self, now: Instant) -> Vec<(MeasuredSubject, KeyPlace<P>)> {
+    pub(super) fn due(&self, now: Instant) -> Vec<(MeasuredSubject, KeyPlace)> {
         let (mut due, at) = (Vec::new(), self.at(now));
         each_bucket(&self.buckets, |entries| {
             let mut is_in_doubt = false;
@@ -468,7 +464,7 @@ impl<P> Ledger<P> {
     }
 
     /// Closes all accounts. Returns the subjects that have units to return or to report.
-    pub(super) fn close(&self) -> Vec<(MeasuredSubject, KeyPlace<P>)> {
+    pub(super) fn close(&self) -> Vec<(MeasuredSubject, KeyPlace)> {
         let mut held = Vec::new();
         each_bucket(&self.buckets, |entries| {
             for entry in &mut entries.list {
@@ -508,13 +504,13 @@ impl<P> Ledger<P> {
         self.hasher.hash_bytes(&bytes).tag.to_ne_bytes()
     }
 
-    fn bucket(&self, tag: u64) -> &LedgerBucket<P> {
+    fn bucket(&self, tag: u64) -> &LedgerBucket {
         let at = (u128::from(tag) * self.buckets.len() as u128) >> 64;
         &self.buckets[at as usize]
     }
 }
 
-impl<P> LedgerEntries<P> {
+impl LedgerEntries {
     /// Decides from leases of lower classes, whose units serve the classes above them as well. Their own
     /// shares are smaller, so a unit that the store granted to them fits a higher class.
     fn decide_by_lower_classes(
@@ -524,7 +520,7 @@ impl<P> LedgerEntries<P> {
         at: At<'_>,
     ) -> Option<Decision> {
         let class = subject.chosen.class();
-        let of_class = |entry: &&mut LedgerEntry<P>| {
+        let of_class = |entry: &&mut LedgerEntry| {
             let MeasuredSubject { chosen, .. } = entry.subject;
             let is_lower = chosen.class() < class;
             let whole = MeasuredSubject {
@@ -545,7 +541,7 @@ impl<P> LedgerEntries<P> {
     }
 }
 
-impl<P> LedgerEntry<P> {
+impl LedgerEntry {
     /// Decides from the account, if it has what the operation needs.
     fn decide(&mut self, op: &Op, has_blocks: bool, at: At<'_>) -> LocalAnswer {
         let class = self.subject.chosen.class();

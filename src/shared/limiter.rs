@@ -1,7 +1,6 @@
 //! The limiter of all nodes: [`SharedLimiter`].
 
 mod maintenance;
-mod quotas_in_force;
 mod store_calls;
 mod store_request;
 
@@ -23,6 +22,7 @@ use super::{
     hashed_key_names::{SubjectName, SubjectNames},
     ledger::{Ledger, LocalAnswer},
     mode::{ModeStats, Terms, check_in_store},
+    quotas_in_force::CurrentPlan,
     store_backend::{Client, StoreBackend},
 };
 use crate::{
@@ -43,7 +43,7 @@ use crate::{
 #[cfg(feature = "redis")]
 use crate::{limiter::OwnedCharge, quota::IntoQuotas, redis::store::redis_store::RedisStore};
 
-use self::{quotas_in_force::CurrentPlan, store_calls::StoreCalls};
+use self::store_calls::StoreCalls;
 
 /// A limit that all nodes share, through a [`Store`](crate::shared::Store) of your own.
 ///
@@ -115,7 +115,7 @@ pub(super) struct Parts {
 }
 
 /// The ledger, the tag of a key in it, and now.
-type Here<'l> = (&'l Ledger<CurrentPlan>, u64, Instant);
+type Here<'l> = (&'l Ledger, u64, Instant);
 
 struct Inner<C: Client> {
     client: Arc<C>,
@@ -129,7 +129,7 @@ struct Inner<C: Client> {
     /// The cached denials, unless the limiter is strict and caches none.
     denials: Option<Arc<DenyCache>>,
     /// The leases, unless the limiter is strict.
-    ledger: Option<Arc<Ledger<CurrentPlan>>>,
+    ledger: Option<Arc<Ledger>>,
     maintenance: Solo,
     fallback: Fallback,
     /// Whether another limiter has replaced this one, with other numbers: then receipts do not
@@ -155,7 +155,8 @@ impl<S: StoreBackend> SharedLimiter<S> {
             longest_denial: parts.longest_denial,
             ledger: ledger.clone(),
         };
-        let current = CurrentPlan::new(&*client, &parts.name, &limits, 0);
+        let current = CurrentPlan::new((client.prefix(), &*parts.name), &limits, 0);
+        client.prepare(&current.plan);
         if let Some(ledger) = &ledger {
             ledger.begin(0, current.longest_memory());
         }
@@ -212,7 +213,9 @@ impl<S: StoreBackend> SharedLimiter<S> {
         let policy = changed.policy_name(name);
         inner.fallback.set_quota(policy, &quota)?;
         let generation = inner.current.read().generation + 1;
-        let current = CurrentPlan::new(&*inner.client, &inner.name, &changed, generation);
+        let names = (inner.client.prefix(), &*inner.name);
+        let current = CurrentPlan::new(names, &changed, generation);
+        inner.client.prepare(&current.plan);
         let memory = current.longest_memory();
         inner.current.replace(Arc::new(current));
         if let Some(denials) = &inner.denials {
@@ -399,8 +402,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
     ) -> Option<Decision> {
         let measured = current.measured(tag, chosen);
         let place = || Inner::<S::Client>::place(current, key);
-        let fresh = |time| current.fresh(chosen, time);
-        let answer = ledger.decide(measured, op, now, (place, fresh));
+        let answer = ledger.decide(measured, op, now, place);
         let decision = match answer {
             LocalAnswer::Decided(decision) if !ledger.terms.is_eventual() => return Some(decision),
             LocalAnswer::Decided(decision) => Some(decision),

@@ -35,6 +35,7 @@ mod ledger;
 pub(crate) mod limiter;
 mod memory_store;
 mod mode;
+mod quotas_in_force;
 #[cfg(feature = "redis")]
 mod redis_values;
 #[cfg(feature = "redis")]

@@ -182,8 +182,10 @@ impl CompiledQuota {
         view: View<'_>,
         status: &Status,
     ) -> State {
-        let part = self.part(view.class);
-        if let Rate::SlidingLog(log) = part.nominal().rate {
+        if self.has_bytes()
+            && let part = self.part(view.class)
+            && let Rate::SlidingLog(log) = part.nominal().rate
+        {
             return State::Log(Box::new(log.in_short(now, status, part.extra)));
         }
         let Some(held) = view.held else {
@@ -220,6 +222,11 @@ impl CompiledQuota {
             Rate::FixedWindow(window) => Some(window.window_end(state.window(), now)),
             Rate::SlidingWindow(window) => Some(window.slice_end(state.slices(), now)),
         }
+    }
+
+    /// Whether requests of the class may use a soft share.
+    pub(crate) fn has_extra(&self, class: Priority) -> bool {
+        self.extra > 0 && class.is_critical()
     }
 
     /// Nanoseconds of a unit, if this is a bucket whose units can be leased.

@@ -26,9 +26,9 @@ use crate::{
     lock::unpoisoned,
     quota::Priority,
     shared::{
-        hashed_key_names::KeyPlace,
         known::{Charged, Known, Question},
         mode::{LeaseNumber, ModeStats, Terms},
+        quotas_in_force::KeyPlace,
         wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
     },
 };
@@ -45,8 +45,8 @@ const CLOCK_SLACK: Duration = Duration::from_millis(10);
 
 /// The account of one subject on this node, or the attempt to get one.
 #[derive(Debug)]
-pub(super) struct Account<P> {
-    pub(super) place: KeyPlace<P>,
+pub(super) struct Account {
+    pub(super) place: KeyPlace,
     name: [u8; 8],
     /// The number of the last message.
     seq: u32,
@@ -117,10 +117,10 @@ pub(super) struct Replied<'m> {
     pub(super) has_returned: bool,
 }
 
-impl<P> Account<P> {
+impl Account {
     /// A subject with no reply yet. In eventual mode `fresh` are its quotas if they are known to be unused.
     pub(super) fn new(
-        (place, name): (KeyPlace<P>, [u8; 8]),
+        (place, name): (KeyPlace, [u8; 8]),
         fresh: Option<Known>,
         At { terms, now }: At<'_>,
     ) -> Self {
@@ -200,7 +200,7 @@ impl<P> Account<P> {
 }
 
 /// Decisions.
-impl<P> Account<P> {
+impl Account {
     /// Spends units, if there are enough.
     pub(super) fn spend(&mut self, cost: u64, class: Priority, at: At<'_>) -> Option<Decision> {
         let left = self.left(at.terms);
@@ -329,7 +329,7 @@ impl<P> Account<P> {
 }
 
 /// Messages.
-impl<P> Account<P> {
+impl Account {
     /// Whether to send a message before nothing is left. If so, none is for a while.
     pub(super) fn is_low(&mut self, demand: &RecentDemand, at: At<'_>) -> bool {
         let is_wanted = self.left(at.terms) <= self.low

@@ -19,21 +19,23 @@ pub(super) const WAYS: usize = 4;
 
 /// All that a node keeps about one subject.
 #[derive(Debug)]
-pub(super) struct LedgerEntry<P> {
+pub(super) struct LedgerEntry {
     pub(super) subject: MeasuredSubject,
     pub(super) demand: RecentDemand,
     /// None if the node has no units and requests none.
-    pub(super) account: Option<Box<Account<P>>>,
+    pub(super) account: Option<Box<Account>>,
 }
 
-pub(super) struct LedgerBucket<P> {
+#[derive(Default)]
+pub(super) struct LedgerBucket {
     /// Whether any entry may have units: the maintenance task skips other buckets.
     pub(super) has_units: AtomicBool,
-    entries: Mutex<LedgerEntries<P>>,
+    entries: Mutex<LedgerEntries>,
 }
 
-pub(super) struct LedgerEntries<P> {
-    pub(super) list: Vec<LedgerEntry<P>>,
+#[derive(Default)]
+pub(super) struct LedgerEntries {
+    pub(super) list: Vec<LedgerEntry>,
     /// How many operations this node decided without the store.
     pub(super) local: u64,
     /// Eventual mode: until then a key without an entry may be one that this node has used or
@@ -41,28 +43,15 @@ pub(super) struct LedgerEntries<P> {
     doubt_until: Option<NodeTime>,
 }
 
-impl<P> LedgerBucket<P> {
-    pub(super) fn lock(&self) -> MutexGuard<'_, LedgerEntries<P>> {
+impl LedgerBucket {
+    pub(super) fn lock(&self) -> MutexGuard<'_, LedgerEntries> {
         unpoisoned(self.entries.lock())
     }
 }
 
-impl<P> Default for LedgerBucket<P> {
-    fn default() -> Self {
-        Self {
-            has_units: AtomicBool::new(false),
-            entries: Mutex::new(LedgerEntries {
-                list: Vec::new(),
-                local: 0,
-                doubt_until: None,
-            }),
-        }
-    }
-}
-
-impl<P> LedgerEntries<P> {
+impl LedgerEntries {
     #[inline]
-    pub(super) fn find(&mut self, subject: MeasuredSubject) -> Option<&mut LedgerEntry<P>> {
+    pub(super) fn find(&mut self, subject: MeasuredSubject) -> Option<&mut LedgerEntry> {
         self.list.iter_mut().find(|entry| entry.subject == subject)
     }
 
@@ -93,7 +82,7 @@ impl<P> LedgerEntries<P> {
     }
 
     /// The accounts of all tiers of a key.
-    pub(super) fn accounts_of(&mut self, tag: u64) -> impl Iterator<Item = &mut Account<P>> {
+    pub(super) fn accounts_of(&mut self, tag: u64) -> impl Iterator<Item = &mut Account> {
         let own = self
             .list
             .iter_mut()
@@ -110,7 +99,7 @@ impl<P> LedgerEntries<P> {
         begins: bool,
         memory: Duration,
         at: At<'_>,
-    ) -> Option<&mut LedgerEntry<P>> {
+    ) -> Option<&mut LedgerEntry> {
         let known = self.list.iter().position(|entry| entry.subject == subject);
         let place = match known {
             Some(place) => place,
@@ -135,9 +124,9 @@ impl<P> LedgerEntries<P> {
         if self.list.len() < WAYS {
             return Some(self.list.len());
         }
-        let demand = |entry: &LedgerEntry<P>| entry.demand.at(at.now, at.terms.span());
+        let demand = |entry: &LedgerEntry| entry.demand.at(at.now, at.terms.span());
         let entries = self.list.iter().enumerate();
-        let matters = |account: &Account<P>| account.matters(at);
+        let matters = |account: &Account| account.matters(at);
         let others = entries.filter(|(_, known)| !known.account.as_deref().is_some_and(matters));
         let least = others.min_by(|(_, a), (_, b)| demand(a).total_cmp(&demand(b)));
         least.map(|(place, _)| place)
@@ -161,10 +150,7 @@ impl<P> LedgerEntries<P> {
 }
 
 /// Calls `visit` with all buckets in which there may be units.
-pub(super) fn each_bucket<P>(
-    buckets: &[LedgerBucket<P>],
-    mut visit: impl FnMut(&mut LedgerEntries<P>),
-) {
+pub(super) fn each_bucket(buckets: &[LedgerBucket], mut visit: impl FnMut(&mut LedgerEntries)) {
     for bucket in buckets {
         if !bucket.has_units.load(Ordering::Relaxed) {
             continue;

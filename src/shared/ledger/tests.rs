@@ -16,9 +16,10 @@ use super::{
     super::{
         batching::Row,
         deny_cache::{DenyCache, SentCall},
-        hashed_key_names::{KeyPlace, MeasuredSubject},
+        hashed_key_names::MeasuredSubject,
         known::Known,
         mode::Terms,
+        quotas_in_force::{CurrentPlan, KeyPlace},
         wire::{
             node_message::{NodeMessage, NodeReply, RowStatus, Takes},
             plan::{Plan, ReplyPlan},
@@ -49,12 +50,12 @@ const SUBJECT: MeasuredSubject = MeasuredSubject {
 };
 
 /// The ledger of a node, with the names of this seed.
-fn ledger(seed: u64) -> Ledger<()> {
+fn ledger(seed: u64) -> Ledger {
     ledger_of(seed, DEADLINE)
 }
 
 /// The ledger of a store with this deadline.
-fn ledger_of(seed: u64, deadline: Duration) -> Ledger<()> {
+fn ledger_of(seed: u64, deadline: Duration) -> Ledger {
     let denials = Arc::new(DenyCache::new());
     let terms = Terms {
         patience: 2 * deadline,
@@ -74,10 +75,10 @@ fn terms(most: u32, max_accounts: usize) -> Terms {
     }
 }
 
-impl Ledger<()> {
+impl Ledger {
     /// Decides in leased mode, in which nothing is started.
     fn decide_now(&self, subject: MeasuredSubject, op: &Op, now: Instant) -> LocalAnswer {
-        self.decide(subject, op, now, (place, |_| None))
+        self.decide(subject, op, now, place)
     }
 }
 
@@ -88,7 +89,7 @@ struct Sent {
     message: NodeMessage,
 }
 
-impl Ledger<()> {
+impl Ledger {
     /// The message attached to a call about this subject, which leaves now.
     fn attach(&self, subject: MeasuredSubject, now: Instant) -> AttachedMessage {
         let call = SentCall { subject, at: now };
@@ -114,20 +115,26 @@ impl Ledger<()> {
 }
 
 /// Caches the denial of an operation whose call carried this message, as the limiter does.
-fn hold(ledger: &Ledger<()>, (sent, reply): (&Sent, &NodeReply), (op, row): (&Op, &mut Row)) {
+fn hold(ledger: &Ledger, (sent, reply): (&Sent, &NodeReply), (op, row): (&Op, &mut Row)) {
     let hold = ledger.hold(reply, (&plan_for(row), row));
     let decisions = [(op, &row.decision, hold)].into_iter();
     ledger.denials.learn(&sent.call, decisions, sent.call.at);
 }
 
-fn place() -> KeyPlace<()> {
+fn current() -> Arc<CurrentPlan> {
+    let limits = TierSet::new(LimitTerms::of(Quota::per_second(100)));
+    let limits = limits.expect("a good quota");
+    Arc::new(CurrentPlan::new(("rl", "test"), &limits, 0))
+}
+
+fn place() -> KeyPlace {
     KeyPlace {
         key: "a".into(),
-        plan: Arc::new(()),
+        plan: current(),
     }
 }
 
-fn message(ledger: &Ledger<()>, now: Instant) -> Option<Sent> {
+fn message(ledger: &Ledger, now: Instant) -> Option<Sent> {
     ledger.send(SUBJECT, now)
 }
 
@@ -174,7 +181,7 @@ fn status(left: u64) -> Row {
 }
 
 fn window_with(left: u64) -> State {
-    let meter = plan_of_window().measures[0].meter;
+    let meter = plan_of_window().meters[0];
     meter.moved(&State::FRESH, SECOND.as_nanos(), 1_000 - left as i64)
 }
 
@@ -202,24 +209,24 @@ const fn granted(status: RowStatus, units: u32) -> NodeReply {
     }
 }
 
-fn acquire(ledger: &Ledger<()>, cost: u64, now: Instant) -> Option<Decision> {
+fn acquire(ledger: &Ledger, cost: u64, now: Instant) -> Option<Decision> {
     match ledger.decide_now(SUBJECT, &Op::Acquire(cost), now) {
         LocalAnswer::Decided(decision) | LocalAnswer::Low(decision) => Some(decision),
         LocalAnswer::Ask => None,
     }
 }
 
-fn is_allowed(ledger: &Ledger<()>, cost: u64, now: Instant) -> bool {
+fn is_allowed(ledger: &Ledger, cost: u64, now: Instant) -> bool {
     acquire(ledger, cost, now).is_some_and(|decision| decision.is_allowed())
 }
 
 /// A ledger with a demand of `demand` units and a lease of `units` since `now`.
-fn leased(demand: u64, units: u32, now: Instant) -> Ledger<()> {
+fn leased(demand: u64, units: u32, now: Instant) -> Ledger {
     leased_of(ledger(1), demand, units, now)
 }
 
 /// This ledger, with such a lease.
-fn leased_of(ledger: Ledger<()>, demand: u64, units: u32, now: Instant) -> Ledger<()> {
+fn leased_of(ledger: Ledger, demand: u64, units: u32, now: Instant) -> Ledger {
     assert!(acquire(&ledger, demand, now).is_none());
     let sent = message(&ledger, now).expect("a demand");
     ledger.reply(

@@ -4,12 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use super::{Inner, quotas_in_force::CurrentPlan};
+use super::Inner;
 use crate::{
     decision::Op,
     key::Key,
     shared::{
-        hashed_key_names::{KeyPlace, MeasuredSubject},
+        hashed_key_names::MeasuredSubject,
+        quotas_in_force::{CurrentPlan, KeyPlace},
         store_backend::Client,
     },
     single_background_task::Run,
@@ -19,7 +20,7 @@ use crate::{
 impl<C: Client> Inner<C> {
     /// The name of a key in the store, and its quotas.
     #[cold]
-    pub(super) fn place(plan: &Arc<CurrentPlan>, key: &Key) -> KeyPlace<CurrentPlan> {
+    pub(super) fn place(plan: &Arc<CurrentPlan>, key: &Key) -> KeyPlace {
         let mut name = String::new();
         key_name::push(key, &mut name);
         KeyPlace {
@@ -30,7 +31,7 @@ impl<C: Client> Inner<C> {
 
     /// Sends the ledger's message about a subject, attached to a peek. Nobody waits for the answer.
     #[cold]
-    pub(super) fn send_message(&self, measured: MeasuredSubject, place: KeyPlace<CurrentPlan>) {
+    pub(super) fn send_message(&self, measured: MeasuredSubject, place: KeyPlace) {
         let Some(runtime) = self.client.runtime() else {
             return;
         };

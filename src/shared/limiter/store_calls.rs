@@ -1,21 +1,20 @@
 //! Calls to the store: attaches the ledger's messages, and applies the answers on this node.
 
-use std::{sync::Arc, time::Duration};
+use std::{iter::repeat_n, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::quotas_in_force::CurrentPlan;
 use crate::{
     decision::Op,
     limiter::tier_set::Chosen,
     shared::{
         batching::{BatchCall, CallSender, Row, SubjectAnswer, SubjectOps},
         deny_cache::{self, DenyCache, SentCall},
-        hashed_key_names::KeyPlace,
         known::Known,
         ledger::{AttachedMessage, Ledger},
+        quotas_in_force::{CurrentPlan, KeyPlace},
         store_backend::{Client, DecideCall},
-        wire::{node_message::NodeMessage, plan::ReplyPlan},
+        wire::plan::ReplyPlan,
     },
     store::error::StoreError,
 };
@@ -26,7 +25,7 @@ pub(super) struct StoreCalls<C> {
     pub(super) denials: Option<Arc<DenyCache>>,
     /// The longest time that a denial without a lease stays cached.
     pub(super) longest_denial: Duration,
-    pub(super) ledger: Option<Arc<Ledger<CurrentPlan>>>,
+    pub(super) ledger: Option<Arc<Ledger>>,
 }
 
 impl<C: Client> StoreCalls<C> {
@@ -53,74 +52,36 @@ impl<C: Client> StoreCalls<C> {
     /// the call carried.
     fn apply(
         &self,
+        denials: &DenyCache,
         (call, plan): (&SentCall, &Arc<ReplyPlan>),
         attached: &AttachedMessage,
         (rows, answer): (&[(Op, usize)], &mut SubjectAnswer),
         now: Instant,
     ) {
-        let ledger = self.ledger.as_deref();
-        let returns = rows.iter().any(|(op, _)| deny_cache::may_end_denials(op));
-        let mut own = 0;
-        match (attached, ledger) {
-            (AttachedMessage::Sent(message), Some(ledger)) => {
-                own = self.apply_reply((ledger, message), (call, plan), (rows, answer), now);
-            }
-            (AttachedMessage::UnderWay, Some(ledger)) => {
-                own = ledger.held(call.subject);
-                self.cache_denials(call, (rows, answer), |_| Duration::ZERO, now);
-            }
-            _ => {
-                let hold = answer.as_ref().ok().and_then(|answer| answer.hold);
-                let longest = self.longest_denial;
-                let hold = |row: &mut Row| {
-                    deny_cache::hold_without_lease(&row.decision, hold).min(longest)
-                };
-                self.cache_denials(call, (rows, answer), hold, now);
-            }
-        }
-        if let Some(ledger) = ledger.filter(|_| returns) {
-            ledger.end_pauses(call.subject.tag);
-        }
-        let rows = answer.as_mut().map(|answer| &mut answer.rows);
-        for row in rows.into_iter().flatten() {
-            Known::give_back(plan, row, own);
-        }
-    }
-
-    /// Applies the reply to a message. Returns the node's own units that the store's decisions
-    /// count as used.
-    fn apply_reply(
-        &self,
-        (ledger, message): (&Ledger<CurrentPlan>, &NodeMessage),
-        (call, plan): (&SentCall, &Arc<ReplyPlan>),
-        (rows, answer): (&[(Op, usize)], &mut SubjectAnswer),
-        now: Instant,
-    ) -> u64 {
         let answered = answer.as_ref().ok();
-        let Some((answered, reply)) =
-            answered.and_then(|answered| Some((answered, *answered.lease.as_deref()?)))
-        else {
-            ledger.lose(call, message, now);
-            self.cache_denials(call, (rows, answer), |_| Duration::ZERO, now);
-            return 0;
+        let hold = answered.and_then(|answered| answered.hold);
+        let reply = answered.and_then(|answered| answered.lease.as_deref().copied());
+        let last = answered.and_then(|answered| answered.rows.last());
+        // The node's own units that the store's decisions count as used.
+        let own = match (attached, &self.ledger, &reply) {
+            (AttachedMessage::Sent(message), Some(ledger), Some(reply)) => {
+                ledger.receive(call, (message, reply), last.map(|last| (plan, last)), now)
+            }
+            (AttachedMessage::Sent(message), Some(ledger), None) => {
+                ledger.lose(call, message, now);
+                0
+            }
+            (AttachedMessage::UnderWay, Some(ledger), _) => ledger.held(call.subject),
+            _ => 0,
         };
-        let last = answered.rows.last().map(|last| (plan, last));
-        let own = ledger.receive(call, (message, &reply), last, now);
-        let hold = |row: &mut Row| ledger.hold(&reply, (plan, row));
-        self.cache_denials(call, (rows, answer), hold, now);
-        own
-    }
-
-    /// Caches the denials of an answer, each for the time that `hold` returns.
-    /// After an error drops the cached denials that the call may have ended.
-    fn cache_denials(
-        &self,
-        call: &SentCall,
-        (rows, answer): (&[(Op, usize)], &mut SubjectAnswer),
-        hold: impl Fn(&mut Row) -> Duration,
-        now: Instant,
-    ) {
-        let Some(denials) = &self.denials else { return };
+        let hold = |row: &mut Row| match (attached, &self.ledger, &reply) {
+            (AttachedMessage::None, ..) | (_, None, _) => {
+                deny_cache::hold_without_lease(&row.decision, hold).min(self.longest_denial)
+            }
+            (_, Some(ledger), Some(reply)) => ledger.hold(reply, (plan, row)),
+            _ => Duration::ZERO,
+        };
+        let returns = rows.iter().any(|(op, _)| deny_cache::may_end_denials(op));
         match answer {
             Ok(answer) => {
                 let held = with_ops(rows, &mut answer.rows).map(|(op, row)| {
@@ -129,10 +90,16 @@ impl<C: Client> StoreCalls<C> {
                 });
                 denials.learn(call, held, now);
             }
-            Err(_) if rows.iter().any(|(op, _)| deny_cache::may_end_denials(op)) => {
-                denials.forget(call.subject.tag, now);
-            }
+            // The call may have ended them.
+            Err(_) if returns => denials.forget(call.subject.tag, now),
             Err(_) => {}
+        }
+        if let Some(ledger) = self.ledger.as_ref().filter(|_| returns) {
+            ledger.end_pauses(call.subject.tag);
+        }
+        let rows = answer.as_mut().map(|answer| &mut answer.rows);
+        for row in rows.into_iter().flatten() {
+            Known::give_back(plan, row, own);
         }
     }
 }
@@ -148,14 +115,10 @@ fn with_ops<'a>(
     rows: &'a [(Op, usize)],
     answers: &'a mut [Row],
 ) -> impl Iterator<Item = (&'a Op, &'a mut Row)> {
-    let mut rows = rows.iter();
-    let mut current: Option<(&Op, usize)> = None;
+    let mut ops = rows.iter().flat_map(|(op, count)| repeat_n(op, *count));
     answers.iter_mut().map_while(move |row| {
-        let (op, left) = match current {
-            Some((op, left)) if left > 0 => (op, left),
-            _ => rows.next().map(|(op, count)| (op, *count))?,
-        };
-        current = Some((op, left.saturating_sub(row.count)));
+        let op = ops.next()?;
+        ops.by_ref().take(row.count - 1).for_each(drop);
         Some((op, row))
     })
 }
@@ -185,12 +148,12 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
         };
         let mut answers = self.client.decide(call).await;
         // Without cached denials there is no ledger either, and nothing to learn from answers.
-        if self.denials.is_some() {
+        if let Some(denials) = &self.denials {
             let now = Instant::now();
             for (place, (ops, answer)) in subjects.iter().zip(&mut answers).enumerate() {
                 let sent = sent_call(ops, current, sent.tier, sent.at);
                 let own = (&*ops.rows, answer);
-                self.apply((&sent, &plan.reply), call.message(place), own, now);
+                self.apply(denials, (&sent, &plan.reply), call.message(place), own, now);
             }
         }
         answers

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
 
-use super::{RedisFuture, SharedLimiter, quotas_in_force::CurrentPlan};
+use super::{RedisFuture, SharedLimiter};
 use crate::{
     decision::{Decision, Op},
     error::LimiterError,
@@ -12,6 +12,7 @@ use crate::{
     shared::{
         batching::CallWindow as _,
         hashed_key_names::SubjectName,
+        quotas_in_force::CurrentPlan,
         store_backend::{Client as _, StoreBackend},
     },
     store::error::{StoreError, StoreErrorKind},

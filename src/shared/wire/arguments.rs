@@ -118,8 +118,8 @@ impl TierPlan {
 
     /// The units that each quota may owe.
     fn push_debts(&self, arguments: &mut Vec<Cow<'_, str>>) {
-        let quotas = self.reply.measures.iter();
-        arguments.extend(quotas.map(|quota| number(quota.meter.debt())));
+        let meters = self.reply.meters.iter();
+        arguments.extend(meters.map(|meter| number(meter.debt())));
     }
 
     /// The place of a charge, empty for the newest one. Empty for a quota that the charge did not
@@ -130,11 +130,11 @@ impl TierPlan {
         };
         arguments.push(number(receipt.charged_at().as_micros()));
         let charged_at = receipt.charged_at().as_nanos();
-        for (at, quota) in self.reply.measures.iter().enumerate() {
+        for (at, meter) in self.reply.meters.iter().enumerate() {
             let charge = receipt.charges().get(at);
-            let charge = charge.filter(|charge| quota.meter.made(charged_at, charge));
+            let charge = charge.filter(|charge| meter.made(charged_at, charge));
             // The script cannot find the window of an instant in the past.
-            let window = quota.meter.window_index(charged_at);
+            let window = meter.window_index(charged_at);
             match charge {
                 Some(_) if window.is_some() => {
                     let zero = const { Cow::Borrowed("0") };

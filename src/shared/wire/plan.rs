@@ -71,14 +71,7 @@ pub(in crate::shared) struct ReplyPlan {
     pub(in crate::shared) index: TierIndex,
     pub(in crate::shared) class: Priority,
     pub(in crate::shared) policies: Arc<[Policy]>,
-    pub(in crate::shared) measures: Vec<QuotaPlan>,
-}
-
-/// How to read the numbers of one quota in a reply.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::shared) struct QuotaPlan {
-    pub(in crate::shared) has_soft_share: bool,
-    pub(in crate::shared) meter: CompiledQuota,
+    pub(in crate::shared) meters: Box<[CompiledQuota]>,
 }
 
 impl Plan {
@@ -106,13 +99,12 @@ impl Plan {
         let Self {
             limits, slots, all, ..
         } = self;
-        let measures = quotas.quotas.iter().zip(&quotas.meters);
         TierPlan {
             reply: Arc::new(ReplyPlan {
                 index,
                 class,
                 policies: quotas.policies.clone(),
-                measures: (measures.map(|of_quota| QuotaPlan::new(of_quota, class))).collect(),
+                meters: quotas.meters.as_slice().into(),
             }),
             arguments: general_arguments(limits.block_for, slots, (&quotas.quotas, class), all),
             timed: timed(slots),
@@ -181,8 +173,8 @@ impl Plan {
     #[inline]
     pub(in crate::shared) fn only_bucket(&self) -> Option<(&Policy, &TokenBucket)> {
         let plan = &*self.tiers.first()?.reply;
-        match (&*plan.policies, &*plan.measures) {
-            ([policy], [quota]) => Some((policy, quota.meter.token()?)),
+        match (&*plan.policies, &*plan.meters) {
+            ([policy], [meter]) => Some((policy, meter.token()?)),
             _ => None,
         }
     }
@@ -226,15 +218,6 @@ impl TierPlan {
         match specialized.filter(|specialized| script == Some(specialized.script)) {
             Some(specialized) => &specialized.arguments,
             None => &self.arguments,
-        }
-    }
-}
-
-impl QuotaPlan {
-    fn new((quota, meter): (&Quota, &CompiledQuota), class: Priority) -> Self {
-        Self {
-            has_soft_share: quota.extra() > 0 && class.is_critical(),
-            meter: *meter,
         }
     }
 }

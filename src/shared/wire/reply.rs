@@ -10,16 +10,13 @@ use std::{borrow::Cow, mem, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::{
-    Reply, ReplyOf, StoreCall,
-    node_message::NodeReply,
-    plan::{QuotaPlan, ReplyPlan},
-};
+use super::{Reply, ReplyOf, StoreCall, node_message::NodeReply, plan::ReplyPlan};
 use crate::{
-    algorithm::{Held, State, Verdict, View},
+    algorithm::{CompiledQuota, Held, State, Verdict, View},
     clock::Timestamp,
     decision::{Decision, Op, Outcome, QuotaStatuses, Status, UNKNOWN},
     shared::batching::{AnsweredOps, Row, SubjectAnswer},
+    small_list::SmallList,
     store::error::{StoreError, StoreErrorKind},
 };
 
@@ -121,17 +118,17 @@ pub(in crate::shared) fn row_of<'s>(
     plan: &ReplyPlan,
     held: &[Option<Held>],
     (count, decision): (usize, Decision),
-    states: impl Iterator<Item = Cow<'s, State>>,
+    states: impl ExactSizeIterator<Item = Cow<'s, State>>,
 ) -> Row {
     let now = decision.decided_at().as_nanos();
-    let quotas = plan.measures.iter().zip(decision.statuses()).zip(states);
-    let states = quotas.enumerate().map(|(place, ((quota, status), state))| {
+    let quotas = plan.meters.iter().zip(decision.statuses()).zip(states);
+    let states = quotas.enumerate().map(|(place, ((meter, status), state))| {
         let view = View::of(plan.class, held, place);
-        quota.meter.kept(state, now, view, status)
+        meter.kept(state, now, view, status)
     });
     Row {
         count,
-        states: states.collect(),
+        states: SmallList::of_exact(states),
         decision,
     }
 }
@@ -166,10 +163,10 @@ impl ToldSubject<'_> {
         }
         let [flags, charged, blocked] = [numbers.next()?, numbers.next()?, numbers.next()?];
         if flags & HELD_FOLLOW > 0 {
-            self.held = numbers.held(self.plan.measures.len())?;
+            self.held = numbers.held(self.plan.meters.len())?;
         }
-        let quotas = self.plan.measures.iter();
-        let told = quotas.map(|quota| self.told(numbers, quota));
+        let meters = self.plan.meters.iter();
+        let told = meters.map(|meter| self.told(numbers, meter));
         let mut told: SmallVec<[Told; 1]> = told.collect::<Option<_>>()?;
         let row = (flags, charged, Duration::from_micros(blocked));
         // The state is the one before the first operation.
@@ -187,10 +184,10 @@ impl ToldSubject<'_> {
         Some(count)
     }
 
-    fn told(&self, numbers: &mut Numbers<'_>, quota: &QuotaPlan) -> Option<Told> {
-        if !quota.meter.has_bytes() {
+    fn told(&self, numbers: &mut Numbers<'_>, meter: &CompiledQuota) -> Option<Told> {
+        if !meter.has_bytes() {
             let now = self.time.as_nanos();
-            let state = quota.meter.state_of_numbers(now, || numbers.next())?;
+            let state = meter.state_of_numbers(now, || numbers.next())?;
             return Some(Told::State(state));
         }
         let [used, reset_after] = [numbers.next()?, numbers.next()?];
@@ -200,7 +197,7 @@ impl ToldSubject<'_> {
         };
         let window = numbers.optional()?.map_or(UNKNOWN, nanos);
         let numbers = [used, nanos(reset_after), window];
-        let status = quota.meter.status_of_log(self.plan.class, numbers);
+        let status = meter.status_of_log(self.plan.class, numbers);
         Some(Told::Log(verdict, verdict.explain(status)))
     }
 
@@ -220,8 +217,8 @@ impl ToldSubject<'_> {
             Op::AcquireUpTo(_) => charged,
             _ => 0,
         };
-        let quotas = self.plan.measures.iter().zip(told).enumerate();
-        let statuses = quotas.map(|(place, (QuotaPlan { meter, .. }, told))| {
+        let quotas = self.plan.meters.iter().zip(told).enumerate();
+        let statuses = quotas.map(|(place, (meter, told))| {
             let view = View::of(self.plan.class, &self.held, place);
             let state = match told {
                 Told::Log(verdict, status) => {

@@ -166,7 +166,7 @@ fn only_buckets_tell_when_they_are_full() {
     let reply = granted(RowStatus::New, 0);
     let full_after = |quota: Quota| {
         let plan = plan_of(quota);
-        let state = (plan.measures[0].meter).moved(&State::FRESH, SECOND.as_nanos(), 1);
+        let state = (plan.meters[0]).moved(&State::FRESH, SECOND.as_nanos(), 1);
         let answer = row(status(9).decision, state);
         Known::new(&plan, &answer).until_full(0, &reply, 0)
     };

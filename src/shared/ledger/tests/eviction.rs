@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn entries_with_units_are_never_evicted_and_other_subjects_stay_strict() {
     let now = Instant::now();
-    let ledger: Ledger<()> = {
+    let ledger: Ledger = {
         let denials = Arc::new(DenyCache::new());
         Ledger::new(terms(6, 1), false, (denials, Some(1)))
     };

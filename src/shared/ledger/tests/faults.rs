@@ -43,7 +43,7 @@ struct World {
     model: Model,
     /// The admitted units, counted by the limit alone.
     passed: Meter,
-    nodes: Vec<(Ledger<()>, u64)>,
+    nodes: Vec<(Ledger, u64)>,
     lives: u64,
     flights: Vec<Flight>,
     admitted: u64,
@@ -71,7 +71,7 @@ impl World {
         world
     }
 
-    fn node(&mut self) -> (Ledger<()>, u64) {
+    fn node(&mut self) -> (Ledger, u64) {
         self.lives += 1;
         (ledger(self.lives), self.lives)
     }

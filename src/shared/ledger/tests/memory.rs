@@ -7,7 +7,7 @@ use super::*;
 fn leased_key_takes_less_than_promised() {
     const LEASES: usize = 4_096;
     const PROMISED: u64 = 250;
-    let (now, plans) = (Instant::now(), (Arc::new(()), plan()));
+    let (now, plans) = (Instant::now(), (current(), plan()));
     let mut held = 0;
     let memory = allocation_counter::measure(|| {
         let denials = Arc::new(DenyCache::new());
@@ -26,9 +26,9 @@ fn leased_key_takes_less_than_promised() {
 
 /// Requests units of a key that becomes busy. Returns whether the node got a lease.
 fn is_leased_with(
-    ledger: &Ledger<()>,
+    ledger: &Ledger,
     number: usize,
-    (plan, tier): &(Arc<()>, Arc<ReplyPlan>),
+    (plan, tier): &(Arc<CurrentPlan>, Arc<ReplyPlan>),
     now: Instant,
 ) -> bool {
     let subject = MeasuredSubject {
@@ -39,7 +39,7 @@ fn is_leased_with(
         key: format!("tenant-{number:05}").into(),
         plan: Arc::clone(plan),
     };
-    let _ = ledger.decide(subject, &Op::Acquire(20), now, (place, |_| None));
+    let _ = ledger.decide(subject, &Op::Acquire(20), now, place);
     let call = SentCall { subject, at: now };
     let attached = ledger.message((&call, Some(ONE)), (place, 1_000));
     let Some(message) = attached.message() else {

@@ -2,14 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::{hashed_key_names::MeasuredSubject, known::Known, wire::plan::Plan};
 use crate::{
     algorithm::{State, View},
     clock::Timestamp,
     decision::Policy,
     limiter::tier_set::{Chosen, TierSet},
-    shared::{
-        hashed_key_names::MeasuredSubject, known::Known, store_backend::Client, wire::plan::Plan,
-    },
     store::key_name,
 };
 
@@ -23,17 +21,19 @@ pub(super) struct CurrentPlan {
     pub(super) generation: u64,
 }
 
+/// The key of a subject and its quotas: enough to send a message that no request causes.
+#[derive(Debug, Clone)]
+pub(super) struct KeyPlace {
+    /// The name in the store without the keyspace, which the plan contains.
+    pub(super) key: Box<str>,
+    pub(super) plan: Arc<CurrentPlan>,
+}
+
 impl CurrentPlan {
-    pub(super) fn new<C: Client>(
-        client: &C,
-        name: &str,
-        limits: &TierSet,
-        generation: u64,
-    ) -> Self {
+    pub(super) fn new((prefix, name): (&str, &str), limits: &TierSet, generation: u64) -> Self {
         let plan = Plan::new(limits);
-        client.prepare(&plan);
         Self {
-            keyspace: key_name::keyspace(client.prefix(), name, plan.id()),
+            keyspace: key_name::keyspace(prefix, name, plan.id()),
             plan,
             generation,
         }
