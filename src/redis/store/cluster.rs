@@ -87,7 +87,7 @@ impl Cluster {
                 seeds,
                 timeouts,
                 common,
-                map: RwLock::new(SlotMap::unknown(Arc::new(entry))),
+                map: RwLock::new(SlotMap::of(Arc::new(entry), false)),
                 fetches: Mutex::default(),
             }
         })
@@ -173,12 +173,10 @@ impl Cluster {
 
     fn server_at(&self, address: NodeAddress, slot: Option<u16>) -> Option<Arc<Pipeline>> {
         let mut map = self.write();
-        let server = match map.find(&address) {
-            Some(known) => known,
-            None => self.member(address)?,
-        };
-        if let Some(slot) = slot {
-            map.give(slot..=slot, &server);
+        let server = map.find(&address).or_else(|| self.member(address))?;
+        match slot {
+            Some(slot) => map.give(slot..=slot, &server),
+            None => map.add(&server),
         }
         Some(server)
     }
@@ -251,16 +249,15 @@ impl Cluster {
         }
         let gone = {
             let mut map = self.write();
-            let mut new = SlotMap::default();
+            let mut new: Option<SlotMap> = None;
             for SlotRange { first, last, owner } in ranges {
-                let known = map.find(owner).or_else(|| new.find(owner));
+                let known = map.find(owner).or_else(|| new.as_ref()?.find(owner));
                 if let Some(server) = known.or_else(|| self.member(owner.clone())) {
+                    let new = new.get_or_insert_with(|| SlotMap::of(Arc::clone(&server), true));
                     new.give(*first..=*last, &server);
                 }
             }
-            if new.servers.is_empty() {
-                return;
-            }
+            let Some(new) = new else { return };
             let old = mem::replace(&mut *map, new);
             let gone = old.servers.iter().filter(|server| !map.has(server));
             gone.cloned().collect::<Vec<_>>()
@@ -377,64 +374,50 @@ fn whole(states: impl Iterator<Item = StoreHealth>, is_found: bool) -> StoreHeal
     }
 }
 
-/// The server of each slot. Each server has at least one slot, except the first.
+/// The server of each slot.
 struct SlotMap {
-    /// For each slot the index of its server. Slots without a server belong to the first one, which
-    /// returns the error for them.
-    owners: Vec<u16>,
+    /// Slots without a server belong to the first one, which returns the error for them.
+    owners: Vec<Arc<Pipeline>>,
+    /// The owners, and those that a server has named for a slot that they do not own yet.
     servers: Vec<Arc<Pipeline>>,
     /// Whether the map is from a server's report.
     is_known: bool,
 }
 
-impl Default for SlotMap {
-    /// Creates an empty map, to be filled from a server's report.
-    fn default() -> Self {
-        Self {
-            owners: vec![0; SLOTS],
-            servers: Vec::new(),
-            is_known: true,
-        }
-    }
-}
-
 impl SlotMap {
-    fn unknown(entry: Arc<Pipeline>) -> Self {
+    fn of(first: Arc<Pipeline>, is_known: bool) -> Self {
         Self {
-            servers: vec![entry],
-            is_known: false,
-            ..Self::default()
+            owners: vec![Arc::clone(&first); SLOTS],
+            servers: vec![first],
+            is_known,
         }
     }
 
     fn server_of(&self, slot: u16) -> Arc<Pipeline> {
-        let at = self.owners.get(usize::from(slot)).copied().unwrap_or(0);
-        Arc::clone(&self.servers[usize::from(at)])
+        Arc::clone(&self.owners[usize::from(slot)])
     }
 
-    pub(super) fn find(&self, address: &NodeAddress) -> Option<Arc<Pipeline>> {
-        let known = self.servers.iter();
-        let mut known = known.filter(|server| server.address() == Some(address));
-        known.next().cloned()
+    fn find(&self, address: &NodeAddress) -> Option<Arc<Pipeline>> {
+        let mut known = self.servers.iter();
+        let known = known.find(|server| server.address() == Some(address));
+        known.cloned()
     }
 
     fn has(&self, server: &Arc<Pipeline>) -> bool {
         self.servers.iter().any(|own| Arc::ptr_eq(own, server))
     }
 
-    fn give(&mut self, slots: RangeInclusive<u16>, server: &Arc<Pipeline>) {
-        let known = self.servers.iter().position(|own| Arc::ptr_eq(own, server));
-        let at = known.unwrap_or(self.servers.len());
-        let (Ok(place), Some(owners)) = (
-            u16::try_from(at),
-            self.owners
-                .get_mut(usize::from(*slots.start())..=usize::from(*slots.end())),
-        ) else {
-            return;
-        };
-        owners.fill(place);
-        if known.is_none() {
+    fn add(&mut self, server: &Arc<Pipeline>) {
+        if !self.has(server) {
             self.servers.push(Arc::clone(server));
+        }
+    }
+
+    fn give(&mut self, slots: RangeInclusive<u16>, server: &Arc<Pipeline>) {
+        let slots = usize::from(*slots.start())..=usize::from(*slots.end());
+        if let Some(owners) = self.owners.get_mut(slots) {
+            owners.fill(Arc::clone(server));
+            self.add(server);
         }
     }
 }
@@ -447,7 +430,7 @@ pub(super) struct Seeds {
 
 impl Seeds {
     /// Opens a connection to the server that responds first, and fetches the slot ranges from it.
-    pub(super) async fn connect(&self) -> RedisResult<(Transport, Vec<SlotRange>)> {
+    async fn connect(&self) -> RedisResult<(Transport, Vec<SlotRange>)> {
         let each = self.nodes.iter().map(|seed| {
             let attempt = async {
                 let node = connector::with_tcp_settings(seed.clone());
@@ -461,7 +444,7 @@ impl Seeds {
     }
 
     /// Returns another address with this user, encryption and protocol.
-    pub(super) fn at(&self, address: &NodeAddress) -> Option<ConnectionInfo> {
+    fn at(&self, address: &NodeAddress) -> Option<ConnectionInfo> {
         let seed = self.nodes.first()?;
         let mut place = seed.addr().clone();
         match &mut place {

@@ -153,6 +153,22 @@ impl Cluster {
         }
     }
 
+    /// Turns a replica into a primary without slots, as a server that has just been added.
+    pub async fn empty(&self, replica: usize) {
+        self.send_command(replica, &["CLUSTER", "RESET"]).await;
+        self.meet(replica).await;
+        eventually("a primary without slots", async || {
+            let port = self.nodes[replica].port();
+            for (index, _) in self.running() {
+                let view = self.view(index).await.ok()?;
+                let node = view.iter().find(|node| node.port == port)?;
+                node.is_primary.then_some(())?;
+            }
+            Some(())
+        })
+        .await;
+    }
+
     /// Stops the cluster from treating a server as lost, however long it stands still.
     pub async fn never_fail_over(&self) {
         for index in 0..self.nodes.len() {
@@ -187,14 +203,8 @@ impl Cluster {
     }
 
     async fn introduce(&self) {
-        for node in &self.nodes[1..] {
-            let bus: (String, u16) = node
-                .send(["CONFIG", "GET", "cluster-port"])
-                .await
-                .expect("a port");
-            let (port, bus) = (node.port().to_string(), bus.1.to_string());
-            self.send_command(0, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus])
-                .await;
+        for index in 1..self.nodes.len() {
+            self.meet(index).await;
         }
         eventually("nodes that know each other", async || {
             for index in 0..self.nodes.len() {
@@ -210,6 +220,17 @@ impl Cluster {
             Some(())
         })
         .await;
+    }
+
+    async fn meet(&self, index: usize) {
+        let node = &self.nodes[index];
+        let bus: (String, u16) = node
+            .send(["CONFIG", "GET", "cluster-port"])
+            .await
+            .expect("a port");
+        let (port, bus) = (node.port().to_string(), bus.1.to_string());
+        self.send_command(0, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus])
+            .await;
     }
 
     async fn give_replicas(&self) {

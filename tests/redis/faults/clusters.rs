@@ -6,7 +6,7 @@ use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
 use super::{
     load::{Answer, Load, count, times, undecided},
-    load_through_fault::{Trial, store},
+    load_through_fault::{Trial, patient_store, store},
 };
 use crate::servers::Cluster;
 
@@ -85,6 +85,35 @@ async fn a_slot_moves_and_everybody_is_counted() {
     );
     assert!(allowed <= LIMIT, "{allowed}");
     assert!(allowed + lost >= LIMIT, "{allowed} and {lost}");
+}
+
+/// No map of slots has it, as it owns none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_server_that_takes_its_first_slot_has_one_connection() {
+    needs!(redis);
+    let cluster = Cluster::start().await;
+    let store = patient_store(&url(&cluster));
+    let limiter = RedisLimiter::builder(Quota::per(LIMIT, AGE).fixed_window())
+        .build(&store)
+        .unwrap();
+    limiter.acquire(&alice(), 1).await.unwrap();
+    let slot = slot(&cluster).await;
+    let new = 3;
+    cluster.empty(new).await;
+    cluster.begin_move(slot, new).await;
+    cluster.move_keys(slot, new).await;
+
+    eventually("a decision of the new server", async || {
+        let decision = limiter.acquire(&alice(), 1).await.ok()?;
+        (!decision.is_degraded()).then_some(())
+    })
+    .await;
+    let before = store.stats().connections();
+    for _ in 0..20 {
+        let decision = limiter.acquire(&alice(), 1).await.unwrap();
+        assert!(!decision.is_degraded(), "{decision:?}");
+    }
+    assert_eq!(store.stats().connections(), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
