@@ -311,8 +311,20 @@ impl Siblings for Cluster {
         self.fetch_from(None);
     }
 
-    fn has(&self, address: &NodeAddress, key: &[u8]) -> bool {
-        self.server_of(key).address() == Some(address)
+    fn first_of(
+        &self,
+        address: &NodeAddress,
+        mut keys: &mut dyn Iterator<Item = String>,
+    ) -> Option<String> {
+        let owned: Vec<bool> = {
+            let map = self.read();
+            let is_own = |server: &Arc<Pipeline>| server.address() == Some(address);
+            map.owners.iter().map(is_own).collect()
+        };
+        if !owned.contains(&true) {
+            return None;
+        }
+        Iterator::find(&mut keys, |key| owned[usize::from(slot_of(key.as_bytes()))])
     }
 
     fn record_redirect(&self, host: Option<&str>, key: &[u8], redirect: &Redirect) {

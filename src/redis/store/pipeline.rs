@@ -402,8 +402,12 @@ pub(super) trait Siblings: Send + Sync {
     /// Starts a fetch of the slot map: a replica may have replaced a server.
     fn fetch_soon(&self);
 
-    /// Whether the server at this address owns the key's slot.
-    fn has(&self, address: &NodeAddress, key: &[u8]) -> bool;
+    /// The first of these keys whose slot the server at this address owns. Computes none if it owns no slot.
+    fn first_of(
+        &self,
+        address: &NodeAddress,
+        keys: &mut dyn Iterator<Item = String>,
+    ) -> Option<String>;
 
     fn record_redirect(&self, host: Option<&str>, key: &[u8], redirect: &Redirect);
 

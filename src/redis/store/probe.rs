@@ -69,8 +69,7 @@ impl Pipeline {
         let key = |number: u64| format!("{}:trial:{number}", self.common.prefix);
         let member = self.cluster().zip(self.address());
         let own = member.and_then(|(cluster, address)| {
-            let mut keys = (0..MOST_PROBE_KEYS).map(key);
-            keys.find(|key| cluster.has(address, key.as_bytes()))
+            cluster.first_of(address, &mut (0..MOST_PROBE_KEYS).map(key))
         });
         own.unwrap_or_else(|| key(self.trials.fetch_add(1, Ordering::Relaxed) % PROBE_KEYS))
     }

@@ -80,28 +80,17 @@ fn crc16(bytes: &[u8]) -> u16 {
 
 /// Whether a response to `CLUSTER SLOTS` has a server without a name, shown as `?`.
 pub(super) fn lacks_name(answer: &Value) -> bool {
-    let Value::Array(ranges) = answer else {
-        return false;
-    };
-    ranges.iter().any(|range| {
-        let Value::Array(parts) = range else {
-            return false;
-        };
-        let Some(Value::Array(primary)) = parts.get(2) else {
-            return false;
-        };
-        primary.first() == Some(&Value::BulkString(b"?".to_vec()))
-    })
+    let no_name = Value::BulkString(b"?".to_vec());
+    let name = |range: &Value| range.as_sequence()?.get(2)?.as_sequence()?.first().cloned();
+    let mut ranges = answer.as_sequence().unwrap_or_default().iter();
+    ranges.any(|range| name(range).as_ref() == Some(&no_name))
 }
 
 /// Parses the response of the server at `host` to `CLUSTER SLOTS`. `None` if it is not such a
 /// response, or if no server has a slot.
 pub(super) fn parse(answer: &Value, host: &str) -> Option<Vec<SlotRange>> {
-    let Value::Array(ranges) = answer else {
-        return None;
-    };
+    let ranges = answer.as_sequence()?.iter();
     let ranges: Vec<_> = ranges
-        .iter()
         .filter_map(|range| parse_range(range, host))
         .collect();
     (!ranges.is_empty()).then_some(ranges)
@@ -109,19 +98,10 @@ pub(super) fn parse(answer: &Value, host: &str) -> Option<Vec<SlotRange>> {
 
 /// Parses `first, last, primary, replica…`.
 fn parse_range(range: &Value, host: &str) -> Option<SlotRange> {
-    let Value::Array(parts) = range else {
+    let [Value::Int(first), Value::Int(last), primary, ..] = range.as_sequence()? else {
         return None;
     };
-    let [
-        Value::Int(first),
-        Value::Int(last),
-        Value::Array(primary),
-        ..,
-    ] = &parts[..]
-    else {
-        return None;
-    };
-    let [name, Value::Int(port), ..] = &primary[..] else {
+    let [name, Value::Int(port), ..] = primary.as_sequence()? else {
         return None;
     };
     let name = match name {
@@ -138,9 +118,8 @@ fn parse_range(range: &Value, host: &str) -> Option<SlotRange> {
         port: u16::try_from(*port).ok()?,
     };
     let slot = |number: &i64| {
-        u16::try_from(*number)
-            .ok()
-            .filter(|at| usize::from(*at) < SLOTS)
+        let slot = u16::try_from(*number).ok();
+        slot.filter(|slot| usize::from(*slot) < SLOTS)
     };
     Some(SlotRange {
         first: slot(first)?,

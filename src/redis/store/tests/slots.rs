@@ -1,12 +1,26 @@
 //! Tests of slots of a cluster, and of responses of its servers about them.
 
-use redis::{Value, parse_redis_value};
+use std::{
+    iter::once,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use redis::{IntoConnectionInfo as _, Value, parse_redis_value};
 
 use crate::{
-    redis::store::slots::{SlotRange, parse, slot_of},
+    redis::store::{
+        cluster::{Cluster, Seeds},
+        connection::StoreCommon,
+        connector::Timeouts,
+        pipeline::Siblings as _,
+        slots::{SlotRange, parse, slot_of},
+    },
     store::{
         error::StoreError,
         error::{NodeAddress, Redirect},
+        health::{Owner, StoreWatch},
+        runtime_thread::Home,
     },
 };
 
@@ -106,4 +120,49 @@ fn invalid_entries_of_a_slot_map_are_skipped() {
     );
     assert_eq!(parse(&Value::Array(Vec::new()), "a"), None);
     assert_eq!(parse(&Value::Okay, "a"), None);
+}
+
+/// A cluster without a connection: its map has the redirections only.
+fn cluster() -> Arc<Cluster> {
+    let seeds = Seeds {
+        nodes: vec!["redis://127.0.0.1:1".into_connection_info().unwrap()],
+        credentials: Arc::default(),
+    };
+    let timeouts = Timeouts {
+        connect: Duration::from_secs(1),
+    };
+    let common = StoreCommon {
+        prefix: "rl".to_owned(),
+        deadline: Duration::from_secs(1),
+        has_sharding_proxy: false,
+        home: Home::of_callers(),
+        scripts: Mutex::default(),
+        watch: StoreWatch::new(Owner::Redis, None),
+    };
+    Cluster::new(seeds, timeouts, Arc::new(common))
+}
+
+/// Each name costs the thread that drives all connections the time to compute its slot.
+#[test]
+fn no_names_are_tried_for_a_server_that_has_no_slot() {
+    let cluster = cluster();
+    let (first, second) = (address("127.0.0.1", 7001), address("127.0.0.1", 7002));
+    let own_slot = slot_of(b"own");
+    let moves = |to: &NodeAddress| {
+        let (slot, to) = (own_slot, to.clone());
+        cluster.record_redirect(None, b"own", &Redirect::Moved { slot, to });
+    };
+    let names = || ["other", "own"].map(str::to_owned).into_iter();
+    moves(&first);
+    assert_eq!(
+        cluster.first_of(&first, &mut names()).as_deref(),
+        Some("own")
+    );
+    moves(&second);
+    assert_eq!(
+        cluster.first_of(&second, &mut names()).as_deref(),
+        Some("own")
+    );
+    let mut never = once(()).map(|()| panic!("a name is computed"));
+    assert_eq!(cluster.first_of(&first, &mut never), None);
 }
