@@ -79,7 +79,9 @@ impl CallWindow for Arc<SlowServer> {
 
     /// Unknown with a gate, unless it was set.
     fn expected(&self) -> Option<Duration> {
-        *self.rounds.lock().expect("no panic") += 1;
+        let mut rounds = self.rounds.lock().expect("no panic");
+        *rounds += 1;
+        assert!(*rounds < 10_000, "it goes round without a pause");
         let expected = *self.expected.lock().expect("no panic");
         if self.gate.is_some() {
             return expected;
@@ -408,32 +410,30 @@ async fn operations_are_done_after_the_limiter_is_dropped_and_then_the_dispatche
     assert_eq!(Arc::strong_count(&server), 1);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dispatcher_waits_for_a_call_that_is_leaving() {
+/// The dispatcher has the operation behind it, and no call that it could poll.
+#[test]
+fn dispatcher_waits_for_a_call_that_is_leaving() {
     let server = SlowServer::with_delay(Duration::from_millis(10));
     let bench = Arc::new(Bench::new(&server));
-    assert_eq!(charged(bench.submit(Chosen::Tier(0), 1)).await, 1);
-
-    let (runtime, second) = (Handle::current(), Arc::new(Mutex::new(None)));
-    let (of_call, rounds) = (Arc::clone(&bench), Arc::clone(&server));
-    let kept = Arc::clone(&second);
-    *server.leaving.lock().unwrap() = Some(Box::new(move || {
-        let _entered = runtime.enter();
-        *kept.lock().unwrap() = Some(of_call.submit(Chosen::Tier(0), 2));
-        // The dispatcher has the second operation, and no call that it could poll.
-        for _ in 0..20 {
-            std::thread::sleep(Duration::from_millis(1));
-            if *rounds.rounds.lock().unwrap() > 100 {
-                break;
-            }
-        }
+    let home = Arc::new(runtime());
+    let first = home.block_on(async { charged(bench.submit(Chosen::Tier(0), 1)).await });
+    assert_eq!(first, 1);
+    let (behind, receiver) = oneshot::channel();
+    let (of_call, drives) = (Arc::clone(&bench), Arc::clone(&home));
+    *server.leaving.lock().expect("no panic") = Some(Box::new(move || {
+        let answer = of_call.submit(Chosen::Tier(0), 3);
+        behind.send(answer).expect("the test waits");
+        drives.block_on(settle());
     }));
-    let first = bench.submit(Chosen::Tier(0), 1);
-    // A busy machine answers after the deadline.
-    first.await.unwrap().ok();
-    let second = second.lock().unwrap().take().unwrap();
-    second.await.unwrap().ok();
-
-    let rounds = *server.rounds.lock().unwrap();
-    assert!(rounds < 100, "{rounds} rounds");
+    let leaving = {
+        let _here = home.enter();
+        bench.submit(Chosen::Tier(0), 2)
+    };
+    let rounds = *server.rounds.lock().expect("no panic");
+    assert!(rounds < 10, "{rounds} rounds");
+    home.block_on(async {
+        assert_eq!(charged(leaving).await, 2);
+        let behind = receiver.await.expect("it was submitted");
+        assert_eq!(charged(behind).await, 3);
+    });
 }
