@@ -22,23 +22,9 @@ local longest, entries = lease, ''
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-local function time_bytes(number)
-    local bytes = {}
-    for place = TIME, 1, -1 do
-        bytes[place] = number % 256
-        number = math.floor(number / 256)
-    end
-    return string.char(unpack(bytes))
-end
-
-local function time_at(text, at)
-    local a, b, c, d, e, f, g = text:byte(at, at + TIME - 1)
-    return (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
-end
-
 -- The end of the lease whose entry begins here.
 local function end_at(at)
-    return time_at(entries, at + NAME)
+    return (struct.unpack('>I7', entries, at + NAME))
 end
 
 -- Reads the value. Returns whether it is valid.
@@ -47,7 +33,7 @@ local function read(value)
         return false
     end
     entries = value:sub(HEAD + 1)
-    if entries ~= '' then longest = math.max(lease, time_at(value, #MARK + 1)) end
+    if entries ~= '' then longest = math.max(lease, (struct.unpack('>I7', value, #MARK + 1))) end
     return true
 end
 
@@ -56,49 +42,38 @@ end
 local function heal()
     local first = 1
     while first < #entries and end_at(first) <= now do first = first + ENTRY end
-    if first > 1 then entries = entries:sub(first) end
+    entries = entries:sub(first)
 
     local latest = now + longest
-    local last, moved = #entries, {}
-    while last > 0 and end_at(last - ENTRY + 1) > latest do
-        local name = entries:sub(last - ENTRY + 1, last - TIME)
-        moved[#moved + 1] = name .. time_bytes(latest)
-        last = last - ENTRY
+    local last = #entries + 1
+    while last > 1 and end_at(last - ENTRY) > latest do last = last - ENTRY end
+    local healed = { entries:sub(1, last - 1) }
+    for at = last, #entries, ENTRY do
+        healed[#healed + 1] = entries:sub(at, at + NAME - 1) .. struct.pack('>I7', latest)
     end
-    if #moved > 0 then entries = entries:sub(1, last) .. table.concat(moved) end
+    entries = table.concat(healed)
 end
 
 -- The first byte of the entry of this name.
 local function find(name)
-    local from = 1
-    while true do
-        local at = entries:find(name, from, true)
-        if not at or at % ENTRY == 1 then return at end
-        from = at + 1
-    end
-end
-
-local function remove(at)
-    entries = entries:sub(1, at - 1) .. entries:sub(at + ENTRY)
+    local at = entries:find(name, 1, true)
+    while at and at % ENTRY ~= 1 do at = entries:find(name, at + 1, true) end
+    return at
 end
 
 -- Inserts a lease by its end: a longer one may end after it.
 local function add(name)
     local ends = now + lease
-    local last = #entries
-    while last > 0 and end_at(last - ENTRY + 1) > ends do last = last - ENTRY end
-    local entry = name .. time_bytes(ends)
-    if last == #entries then
-        entries = entries .. entry
-    else
-        entries = entries:sub(1, last) .. entry .. entries:sub(last + 1)
-    end
+    local at = #entries + 1
+    while at > 1 and end_at(at - ENTRY) > ends do at = at - ENTRY end
+    entries = entries:sub(1, at - 1) .. name .. struct.pack('>I7', ends) .. entries:sub(at)
 end
 
 local function release(name)
     local at = find(name)
-    if at then remove(at) end
-    return at and 1 or 0
+    if not at then return 0 end
+    entries = entries:sub(1, at - 1) .. entries:sub(at + ENTRY)
+    return 1
 end
 
 -- Renews a lease from now on. One that was lost is added again: its request is in flight whatever
@@ -141,6 +116,6 @@ end
 
 -- Writes only a value that has changed: a denial changes nothing.
 if entries ~= before then
-    redis.call('SET', KEYS[1], MARK .. time_bytes(longest) .. entries, 'PX', time_to_live())
+    redis.call('SET', KEYS[1], MARK .. struct.pack('>I7', longest) .. entries, 'PX', time_to_live())
 end
 return reply
