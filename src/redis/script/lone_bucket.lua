@@ -10,12 +10,10 @@
 -- was done.
 
 local ARGV, call, match, pack, format = ARGV, redis.pcall, string.match, struct.pack, string.format
-local now = ARGV[1]
-if now == '' then
+local now = tonumber(ARGV[1])
+if not now then
     local time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
-else
-    now = now + 0
 end
 local interval, full = ARGV[2] + 0, ARGV[3] + 0
 
@@ -28,20 +26,15 @@ for i = 1, #KEYS do
     end
     at = at + 1
 
-    -- The reply up to the first row, the other rows if there are any, and the error of a command.
-    local reply, more, failure
+    local value = call('GET', KEYS[i])
+    local failure = value and value.err
+    -- The reply up to the first row, and the other rows if there are any.
+    local reply, more = failure and '', nil
     -- The time until the bucket is full; how long the subject stays blocked, and the text of the block's end.
     local level, is_changed, blocked, block = 0, false, 0, ''
-    local value = call('GET', KEYS[i])
-    if value and value ~= '0' then
-        failure = value.err
-        local u, n
-        if failure then
-            reply = ''
-        else
-            u, n = match(value, '^(%d+)(%d%d%d)$')
-        end
-        if not u and not failure then
+    if value and value ~= '0' and not failure then
+        local u, n = match(value, '^(%d+)(%d%d%d)$')
+        if not u then
             local state, text, end_u, end_n = match(value, '^(%d+)(!(%d+)(%d%d%d)h?)$')
             if state and #end_u <= 16 and end_u - now <= 576460752303423 then
                 block, blocked = text, end_u - now
@@ -67,16 +60,13 @@ for i = 1, #KEYS do
         local op, cost, times = ARGV[row], ARGV[row + 1] + 0, ARGV[row + 2] + 0
         local need = cost * interval
         while times > 0 do
-            local here, denied, charged, n = times, 0, 0, level % 1000
+            local here, denied, charged, left, n = times, 0, 0, full - level, level % 1000
             local u = (level - n) / 1000
-            if cost > 0 and level + need > full then
+            if cost > 0 and need > left then
                 denied = 1
             elseif cost > 0 and blocked == 0 and (op == 'a' or op == 'v') then
                 charged, is_changed = cost, true
-                if times > 1 then
-                    local left = full - level
-                    here = math.min(times, (left - left % need) / need)
-                end
+                if times > 1 then here = math.min(times, (left - left % need) / need) end
                 level = level + here * need
             end
             if reply then
@@ -97,9 +87,7 @@ for i = 1, #KEYS do
         local u = (level - n) / 1000
         local micros = n > 0 and u + 1 or u
         if micros < blocked then micros = blocked end
-        local over = micros % 1000
-        local milliseconds = (micros - over) / 1000
-        if over > 0 or milliseconds == 0 then milliseconds = milliseconds + 1 end
+        local milliseconds = math.max((micros + -micros % 1000) / 1000, 1)
         -- The clock of a test may stand still while the server's runs.
         if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
         failure = call('SET', KEYS[i], format('%d%03d', now + u, n) .. block, 'PX', format('%d', milliseconds)).err

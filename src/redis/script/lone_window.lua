@@ -10,12 +10,10 @@
 -- has to be corrected though nothing is charged.
 
 local ARGV, call, match, pack, format = ARGV, redis.pcall, string.match, struct.pack, string.format
-local now = ARGV[1]
-if now == '' then
+local now = tonumber(ARGV[1])
+if not now then
     local time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
-else
-    now = now + 0
 end
 local slides, length, capacity, most = ARGV[2] == 's', ARGV[3] + 0, ARGV[4] + 0, ARGV[5] + 0
 local passed = now % length
@@ -31,22 +29,17 @@ for i = 1, #KEYS do
     end
     at = at + 1
 
-    -- The reply up to the first row, the other rows if there are any, and the error of a command.
-    local reply, more, failure
+    local value = call('GET', KEYS[i])
+    local failure = value and value.err
+    -- The reply up to the first row, and the other rows if there are any.
+    local reply, more = failure and '', nil
     -- How long the subject stays blocked, and the text of the block's end.
     local blocked, block, is_corrected, is_charged = 0, '', false, false
     -- The window in force, its count, that of the window before, and what of this one counts.
     local index, newer, older, weighted = current, 0, 0, 0
-    local value = call('GET', KEYS[i])
-    if value and (value ~= '0' or not slides) then
-        failure = value.err
-        local one, two, three
-        if failure then
-            reply = ''
-        else
-            one, two, three = match(value, pattern)
-        end
-        if not one and not failure then
+    if value and (value ~= '0' or not slides) and not failure then
+        local one, two, three = match(value, pattern)
+        if not one then
             local state, text, end_u, end_n = match(value, '^([%d:]+)(!(%d+)(%d%d%d)h?)$')
             if state and #end_u <= 16 and end_u - now <= 576460752303423 then
                 block, blocked = text, end_u - now
@@ -81,22 +74,19 @@ for i = 1, #KEYS do
     for row = reply and last + 1 or first, last, 3 do
         local op, cost, times = ARGV[row], ARGV[row + 1] + 0, ARGV[row + 2] + 0
         while times > 0 do
-            local here, denied, charged = times, 0, 0
+            local here, denied, charged, left = times, 0, 0, capacity - newer - weighted
             if op == 'n' then
                 here, charged, newer = 1, cost, math.min(newer + cost, most)
                 is_charged = is_charged or cost > 0
                 if newer > capacity then denied = 1 end
-            elseif cost > 0 and newer + weighted + cost > capacity then
+            elseif cost > 0 and cost > left then
                 denied = 1
             end
             -- The state that is judged: the one before the charge.
             local text = slides and pack('>i8i8i8', index, newer, older) or pack('>i8i8', index, newer)
             if denied == 0 and cost > 0 and blocked == 0 and (op == 'a' or op == 'v') then
                 charged, is_charged = cost, true
-                if times > 1 then
-                    local left = capacity - newer - weighted
-                    here = math.min(times, (left - left % cost) / cost)
-                end
+                if times > 1 then here = math.min(times, (left - left % cost) / cost) end
                 newer = newer + here * cost
             end
             if reply then
@@ -116,9 +106,7 @@ for i = 1, #KEYS do
         local text = (slides and format('%d:%d:%d', index, newer, older) or format('%d:%d', index, newer)) .. block
         local micros = newer > 0 and (index + (slides and 2 or 1)) * length - now or 0
         if micros < blocked then micros = blocked end
-        local over = micros % 1000
-        local milliseconds = (micros - over) / 1000
-        if over > 0 or milliseconds == 0 then milliseconds = milliseconds + 1 end
+        local milliseconds = math.max((micros + -micros % 1000) / 1000, 1)
         -- The clock of a test may stand still while the server's runs.
         if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
         -- A count may be the most already.

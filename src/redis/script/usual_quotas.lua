@@ -12,12 +12,10 @@
 -- such as rows of nodes, or has to be corrected though nothing is charged.
 
 local ARGV, call, match, pack, format, rep = ARGV, redis.pcall, string.match, struct.pack, string.format, string.rep
-local now = ARGV[1]
-if now == '' then
+local now = tonumber(ARGV[1])
+if not now then
     local time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
-else
-    now = now + 0
 end
 
 local count, quotas, fresh = ARGV[2] + 0, {}, ''
