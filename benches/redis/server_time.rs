@@ -69,7 +69,7 @@ const PLAIN_SLICES: &str = "
 const GENERAL: &str = include!("../../src/redis/script/general_script_text.rs");
 const LONE_BUCKET: &str = include_str!("../../src/redis/script/lone_bucket.lua");
 const LONE_WINDOW: &str = include_str!("../../src/redis/script/lone_window.lua");
-const USUAL_QUOTAS: &str = include_str!("../../src/redis/script/usual_quotas.lua");
+const SEVERAL_QUOTAS: &str = include_str!("../../src/redis/script/several_quotas.lua");
 
 /// The plain scripts, with their arguments.
 const PLAINS: [(&str, &str); 3] = [
@@ -126,13 +126,13 @@ const KINDS: [Kind; 11] = [
     ),
     kind(
         "lone sliding window, 5 slices",
-        (USUAL_QUOTAS, "1 s 12000000 1000000 1000000 6"),
+        (SEVERAL_QUOTAS, "1 s 12000000 1000000 1000000 6"),
         (2, 2.0),
     ),
     kind(
         "token bucket, fixed window",
         (
-            USUAL_QUOTAS,
+            SEVERAL_QUOTAS,
             "2 t 60000 60000000000 60000000000 1 f 3600000000 60000000 60000000 1",
         ),
         (1, 2.0),
@@ -140,7 +140,7 @@ const KINDS: [Kind; 11] = [
     kind(
         "token bucket, sliding window",
         (
-            USUAL_QUOTAS,
+            SEVERAL_QUOTAS,
             "2 t 60000 60000000000 60000000000 1 s 3600000000 60000000 60000000 2",
         ),
         (1, 2.0),
@@ -148,7 +148,7 @@ const KINDS: [Kind; 11] = [
     kind(
         "two token buckets",
         (
-            USUAL_QUOTAS,
+            SEVERAL_QUOTAS,
             "2 t 60000 60000000000 60000000000 1 t 600000 1200000000000 1200000000000 1",
         ),
         (0, 2.5),

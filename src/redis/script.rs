@@ -5,11 +5,11 @@
 //! subject is one string, whose layout is in `shared/wire/subject_value.rs`.
 //!
 //! `shared/store_backend/redis.rs` chooses the script of a call. The general one decides everything; it is put together by
-//! `script/general_script_text.rs` from a file for each algorithm, and begins in `script/decide.lua`. Three others decide usual
-//! operations (acquire, reserve, peek, deny, and the count of fixed windows) on usual limits: a script creates all its
-//! functions in every call, which is most of the time of the general one, and these create none. One of them returns an
-//! empty text for a value that it cannot read, such as one with leases; that subject then goes to the general script, now
-//! and for some time (`shared/script_choice.rs`).
+//! `script/general_script_text.rs` from a file for each algorithm, and begins in `script/decide.lua`. Three specialized
+//! scripts decide frequent operations (acquire, reserve, peek, deny, and the count of fixed windows) by buckets and windows: a
+//! script creates all its functions in every call, which is most of the time of the general one, and these create none.
+//! One of them returns an empty text for a value that it cannot read, such as one with leases; that subject then goes to the
+//! general script, now and for some time (`shared/script_choice.rs`).
 //!
 //! Each file of the general script does what a file of `algorithm/` or `shared/` does in Rust, to the same bytes. The table in
 //! `docs/architecture.md` pairs their functions, and `tests/redis/lua_matches_rust.rs` compares them.
@@ -36,4 +36,4 @@ pub(crate) const LONE_BUCKET: &str = include_str!("script/lone_bucket.lua");
 pub(crate) const LONE_WINDOW: &str = include_str!("script/lone_window.lua");
 
 /// For several even token buckets and windows, which are charged together or not at all, and for a window of several slices.
-pub(crate) const USUAL_QUOTAS: &str = include_str!("script/usual_quotas.lua");
+pub(crate) const SEVERAL_QUOTAS: &str = include_str!("script/several_quotas.lua");

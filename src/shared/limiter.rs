@@ -428,7 +428,9 @@ impl<C: Client> Inner<C> {
         now: Instant,
     ) -> oneshot::Receiver<OpReply> {
         let op = NewOp {
-            is_simple: self.client.is_simple(&plan.plan, tier, &subject, &op, now),
+            is_specialized: self
+                .client
+                .is_specialized(&plan.plan, tier, &subject, &op, now),
             plan,
             tier,
             op,

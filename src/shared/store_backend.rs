@@ -67,8 +67,8 @@ pub(super) trait Client: CallWindow + fmt::Debug {
 
     fn stats(&self) -> StoreStats;
 
-    /// Whether the script for few operations can decide an operation on the subject.
-    fn is_simple(
+    /// Whether a specialized script can decide an operation on the subject.
+    fn is_specialized(
         &self,
         plan: &Plan,
         chosen: Chosen,

@@ -115,7 +115,7 @@ async fn node_whose_server_restarts_begins_anew() {
     assert!(stats.local > 1_500 && stats.granted > 1_000, "{stats:?}");
 }
 
-/// The short script does not know a value with leases: it is not used for such a subject again
+/// The specialized script does not know a value with leases: it is not used for such a subject again
 /// and again.
 #[tokio::test]
 async fn strict_node_calls_once_for_a_leased_subject() {

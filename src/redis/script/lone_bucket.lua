@@ -1,5 +1,5 @@
--- Decides usual operations under one even token bucket, as `decide.lua` does: the script of most limits, in as little time
--- as a plain one.
+-- A specialized script: decides frequent operations under one even token bucket, as `decide.lua` does. It is the script of
+-- most limits, and takes as little time as a plain one.
 --
 -- ARGV: the time in microseconds (empty for the server's), and three times in nanoseconds, all below 2^52, so that the
 -- sum of two is exact: that of a unit, of a full bucket, and of the most that can count. Then for each key the number of

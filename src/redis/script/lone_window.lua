@@ -1,5 +1,5 @@
--- Decides usual operations under one fixed window, or one sliding window of one slice, as `decide.lua` does, in a fraction
--- of the time.
+-- A specialized script: decides frequent operations under one fixed window, or one sliding window of one slice, as
+-- `decide.lua` does, in a fraction of the time.
 --
 -- ARGV: the time in microseconds (empty for the server's), a letter (`f` or `s`), the microseconds of the window, the
 -- capacity, and the most that can count. The most times the window is below 2^53 if it slides. Then for each key the number of

@@ -68,7 +68,7 @@ impl<P> CallBuilder<P> {
             let ops = SubjectOps {
                 subject: subject.clone(),
                 rows,
-                are_simple: batch.are_simple,
+                are_specialized: batch.are_specialized,
             };
             // A later part of one subject must not be sent before an earlier one.
             let open = match parts {
@@ -134,7 +134,7 @@ impl<P> BatchCall<P> {
         batch.is_of(&self.plan, self.tier)
             && subjects
                 .next()
-                .is_some_and(|first| first.are_simple == subject.are_simple)
+                .is_some_and(|first| first.are_specialized == subject.are_specialized)
     }
 
     fn add(&mut self, subject: SubjectOps, waiters: Waiters) {
@@ -201,17 +201,17 @@ pub(in crate::shared) struct NewOp<P> {
     pub(in crate::shared) plan: Arc<P>,
     pub(in crate::shared) tier: Chosen,
     pub(in crate::shared) op: Op,
-    /// Whether the script for few operations can decide it. Such operations have calls of their
+    /// Whether a specialized script can decide it. Such operations have calls of their
     /// own.
-    pub(in crate::shared) is_simple: bool,
+    pub(in crate::shared) is_specialized: bool,
 }
 
 /// Operations of one subject that the same quotas decide, in order of arrival.
 pub(super) struct Batch<P> {
     pub(super) plan: Arc<P>,
     pub(super) tier: Chosen,
-    /// Whether all operations so far were simple.
-    pub(super) are_simple: bool,
+    /// Whether a specialized script can decide all operations so far.
+    pub(super) are_specialized: bool,
     rows: Rows,
     /// One for each operation.
     waiters: Waiters,
@@ -222,7 +222,7 @@ impl<P> Batch<P> {
         Self {
             plan,
             tier,
-            are_simple: true,
+            are_specialized: true,
             rows: Rows::new_const(),
             waiters: Waiters::new_const(),
         }
@@ -232,8 +232,8 @@ impl<P> Batch<P> {
         self.tier == tier && Arc::ptr_eq(&self.plan, plan)
     }
 
-    pub(super) fn add(&mut self, op: Op, is_simple: bool, waiter: Waiter) {
-        self.are_simple &= is_simple;
+    pub(super) fn add(&mut self, op: Op, is_specialized: bool, waiter: Waiter) {
+        self.are_specialized &= is_specialized;
         match self.rows.last_mut() {
             Some((last, count)) if *last == op => *count += 1,
             _ => self.rows.push((op, 1)),
@@ -297,8 +297,8 @@ pub(in crate::shared) type Rows = SmallVec<[(Op, usize); 1]>;
 pub(in crate::shared) struct SubjectOps {
     pub(in crate::shared) subject: SubjectName,
     pub(in crate::shared) rows: Rows,
-    /// Whether the script for few operations can decide them all.
-    pub(in crate::shared) are_simple: bool,
+    /// Whether a specialized script can decide them all.
+    pub(in crate::shared) are_specialized: bool,
 }
 
 pub(in crate::shared) type SubjectAnswer = Result<AnsweredOps, StoreError>;
@@ -363,7 +363,7 @@ pub(in crate::shared) trait CallSender<P>: Send + Sync + 'static {
 
     fn window(&self) -> &Self::Window;
 
-    /// Sends a call. Either all its subjects are simple or none is. Returns one answer for each subject. An answer may split a
-    /// row into several.
+    /// Sends a call. A specialized script can decide about all its subjects or about none. Returns one answer for each
+    /// subject. An answer may split a row into several.
     fn send(&self, call: &BatchCall<P>) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
 }

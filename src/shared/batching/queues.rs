@@ -281,10 +281,10 @@ impl<P> SubjectQueue<P> {
     fn add(&mut self, op: NewOp<P>, waiter: Waiter) {
         let mut waiting = self.waiting.iter_mut();
         match waiting.find(|batch| batch.is_of(&op.plan, op.tier)) {
-            Some(batch) => batch.add(op.op, op.is_simple, waiter),
+            Some(batch) => batch.add(op.op, op.is_specialized, waiter),
             None => {
                 let mut batch = Batch::new(op.plan, op.tier);
-                batch.add(op.op, op.is_simple, waiter);
+                batch.add(op.op, op.is_specialized, waiter);
                 self.waiting.push(batch);
             }
         }

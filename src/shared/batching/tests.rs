@@ -160,7 +160,7 @@ impl Bench {
             tier,
             op: Op::Acquire(cost),
             // Large costs stand for operations that need the general script.
-            is_simple: cost < 100,
+            is_specialized: cost < 100,
         };
         self.batcher.submit(subject, op, Instant::now())
     }

@@ -118,7 +118,7 @@ impl<S: Store> Client for CustomClient<S> {
         self.0.breaker.watch.counters.read()
     }
 
-    fn is_simple(&self, _: &Plan, _: Chosen, _: &SubjectName, _: &Op, _: Instant) -> bool {
+    fn is_specialized(&self, _: &Plan, _: Chosen, _: &SubjectName, _: &Op, _: Instant) -> bool {
         false
     }
 

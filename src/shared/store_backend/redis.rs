@@ -21,7 +21,7 @@ use crate::{
     limiter::tier_set::Chosen,
     quota::OwnedQuota,
     redis::{
-        script::{DECIDE, LONE_BUCKET, LONE_WINDOW, USUAL_QUOTAS},
+        script::{DECIDE, LONE_BUCKET, LONE_WINDOW, SEVERAL_QUOTAS},
         store::{redis_store::RedisStore, script_by_digest::Script},
     },
     shared::{
@@ -137,7 +137,7 @@ impl Client for RedisClient {
         self.store.stats()
     }
 
-    fn is_simple(
+    fn is_specialized(
         &self,
         plan: &Plan,
         chosen: Chosen,
@@ -145,7 +145,7 @@ impl Client for RedisClient {
         op: &Op,
         now: Instant,
     ) -> bool {
-        plan.is_simple(chosen, op) && !self.complex_values.contains(subject, now.into_std())
+        plan.is_specialized(chosen, op) && !self.complex_values.contains(subject, now.into_std())
     }
 
     async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectAnswer> {
@@ -165,7 +165,7 @@ fn script_of(script: SpecializedScript) -> &'static Script {
     let text = match script {
         SpecializedScript::Bucket => LONE_BUCKET,
         SpecializedScript::Window => LONE_WINDOW,
-        SpecializedScript::Several => USUAL_QUOTAS,
+        SpecializedScript::Several => SEVERAL_QUOTAS,
     };
     SCRIPTS[script as usize].get_or_init(|| Script::new(text))
 }
@@ -187,22 +187,23 @@ type OfSubjects<T> = SmallVec<[T; 1]>;
 struct SubjectCall<'a> {
     ops: &'a SubjectOps,
     call: StoreCall<'a>,
-    /// Whether the scripts for few operations can decide. They cannot read values with leases.
-    is_simple: bool,
+    /// Whether a specialized script can decide. It cannot read a value with leases.
+    is_specialized: bool,
 }
 
 impl ScriptCalls<'_> {
-    /// Returns the answer about each subject. Simple subjects go to the script for few operations,
+    /// Returns the answer about each subject. Subjects go to a specialized script if it can decide about all of them,
     /// and if that cannot decide, to the general one.
     async fn decide<'a>(&self, call: &DecideCall<'a>) -> Vec<SubjectAnswer> {
         let subject = |(at, ops): (usize, &'a SubjectOps)| SubjectCall {
             ops,
             call: call.of(at, ops),
-            is_simple: ops.are_simple && matches!(call.message(at), AttachedMessage::None),
+            is_specialized: ops.are_specialized
+                && matches!(call.message(at), AttachedMessage::None),
         };
         let subjects: OfSubjects<_> = call.subjects.iter().enumerate().map(subject).collect();
-        let are_simple = subjects.iter().all(|subject| subject.is_simple);
-        let script = self.plan.specialized_script().filter(|_| are_simple);
+        let are_specialized = subjects.iter().all(|subject| subject.is_specialized);
+        let script = self.plan.specialized_script().filter(|_| are_specialized);
         let replies = self.run(script, &subjects).await;
         let mut answers: Vec<Option<SubjectAnswer>> =
             replies.into_iter().map(Result::transpose).collect();

@@ -27,7 +27,7 @@ fn the_scripts_have_the_constants_of_the_code() {
     for lone in [
         include_str!("../../redis/script/lone_bucket.lua"),
         include_str!("../../redis/script/lone_window.lua"),
-        include_str!("../../redis/script/usual_quotas.lua"),
+        include_str!("../../redis/script/several_quotas.lua"),
     ] {
         assert!(lone.contains(&longest_block), "{lone}");
     }

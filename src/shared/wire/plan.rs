@@ -130,7 +130,7 @@ impl Plan {
         &self.slots
     }
 
-    /// The scripts for few operations that decide by these limits.
+    /// The specialized scripts that decide by these limits.
     pub(in crate::shared) fn specialized_scripts(&self) -> impl Iterator<Item = SpecializedScript> {
         self.tiers.iter().filter_map(TierPlan::specialized_script)
     }
@@ -146,7 +146,7 @@ impl Plan {
     }
 
     /// Whether a specialized script can do an operation like this, as far as these quotas allow.
-    pub(in crate::shared) fn is_simple(&self, chosen: Chosen, op: &Op) -> bool {
+    pub(in crate::shared) fn is_specialized(&self, chosen: Chosen, op: &Op) -> bool {
         let is_known = matches!(
             op,
             Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_) | Op::Count(_)

@@ -164,7 +164,7 @@ async fn a_block_that_nobody_could_have_started_is_bounded() {
 }
 
 /// Nodes that are configured to block and nodes that are not, as while a change is rolled out: the latter meet
-/// values that their usual script does not know, and use the general one at once from then on.
+/// values that their specialized script does not know, and use the general one at once from then on.
 #[tokio::test]
 async fn values_with_more_in_them_cost_one_round_trip_each() {
     needs!(redis);

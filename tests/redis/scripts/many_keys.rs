@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use testkit::needs;
 
 use super::{
-    GENERAL, LONE_BUCKET, LONE_WINDOW, USUAL_QUOTAS,
+    GENERAL, LONE_BUCKET, LONE_WINDOW, SEVERAL_QUOTAS,
     recorded::{Calls, Outcome, Recorded},
     runner, runtime, words,
 };
@@ -219,12 +219,12 @@ fn lone() {
         (LONE_WINDOW, "f 1000000 5 6"),
         (LONE_WINDOW, "s 1000000 5 6"),
         (
-            USUAL_QUOTAS,
+            SEVERAL_QUOTAS,
             "2 t 1000000007 5000000035 6000000000 1 t 300000000 900000000 900000000 1",
         ),
-        (USUAL_QUOTAS, "1 s 300000 5 6 4"),
+        (SEVERAL_QUOTAS, "1 s 300000 5 6 4"),
         (
-            USUAL_QUOTAS,
+            SEVERAL_QUOTAS,
             "3 t 300000007 1500000035 1500000035 1 f 1000000 5 6 1 s 1000000 5 6 2",
         ),
     ] {

@@ -169,7 +169,7 @@ async fn only_subjects_of_one_tier_share_a_call() {
     assert_eq!(server.subjects()[1..], [["a", "c"], ["b", "d"]]);
 }
 
-/// The script for few operations would reject the others, which would be sent twice.
+/// A specialized script would reject the others, which would be sent twice.
 #[tokio::test(start_paused = true)]
 async fn only_subjects_of_one_script_share_a_call() {
     let server = SlowServer::with_delay(Duration::from_millis(10));
@@ -180,7 +180,7 @@ async fn only_subjects_of_one_script_share_a_call() {
     charged_all([first]).await;
     assert_eq!(charged_all(answers).await, 202);
     assert_eq!(server.subjects()[1..], [["a", "c"], ["b", "d"]]);
-    // One operation that is not simple makes its whole subject so.
+    // One operation for the general script sends its whole subject there.
     let first = bench.submit_of("a", TIER, 1);
     settle().await;
     let ops = [("a", 1), ("a", 100), ("b", 1)];
@@ -188,10 +188,10 @@ async fn only_subjects_of_one_script_share_a_call() {
     charged_all([first]).await;
     assert_eq!(charged_all(answers).await, 102);
     let subjects = server.subject_ops().into_iter().flat_map(|(_, ops)| ops);
-    let simple = subjects.map(|ops| (ops.rows.len(), ops.are_simple));
-    let mut simple: Vec<_> = simple.collect();
-    simple.sort_unstable();
-    assert_eq!(simple, [(1, true), (1, true), (2, false)]);
+    let sent = subjects.map(|ops| (ops.rows.len(), ops.are_specialized));
+    let mut sent: Vec<_> = sent.collect();
+    sent.sort_unstable();
+    assert_eq!(sent, [(1, true), (1, true), (2, false)]);
 }
 
 /// The server answers the calls of a subject in order.

@@ -8,7 +8,7 @@ use crate::{
     store::LUA_MAX_INT,
 };
 
-/// A script for few operations, by the quotas that it knows.
+/// A specialized script, by the quotas that it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::shared) enum SpecializedScript {
     Bucket,

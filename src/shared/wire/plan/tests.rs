@@ -81,11 +81,11 @@ fn a_list_has_the_arguments_of_each_quota() {
 
 #[test]
 fn only_the_general_script_does_rare_operations() {
-    let is_simple = |quota, op: Op| limits_plan(quota).is_simple(Chosen::Tier(0), &op);
+    let is_specialized = |quota, op: Op| limits_plan(quota).is_specialized(Chosen::Tier(0), &op);
     let bucket = Quota::per_second(10);
     for op in [Op::Acquire(1), Op::Reserve(1), Op::Peek(1), Op::Deny(1)] {
-        assert!(is_simple(bucket, op.clone()));
-        assert!(!is_simple(bucket.leaky_bucket(3), op));
+        assert!(is_specialized(bucket, op.clone()));
+        assert!(!is_specialized(bucket.leaky_bucket(3), op));
     }
     for op in [
         Op::Reset,
@@ -93,6 +93,6 @@ fn only_the_general_script_does_rare_operations() {
         Op::Refund(1, None),
         Op::AcquireUpTo(1),
     ] {
-        assert!(!is_simple(bucket, op));
+        assert!(!is_specialized(bucket, op));
     }
 }

@@ -1,6 +1,6 @@
 //! The specialized scripts: quotas as their arguments, and as those of the general one.
 
-use super::super::{LONE_BUCKET, LONE_WINDOW, USUAL_QUOTAS, words};
+use super::super::{LONE_BUCKET, LONE_WINDOW, SEVERAL_QUOTAS, words};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
@@ -55,7 +55,7 @@ impl Kind {
         match self {
             Self::Bucket => LONE_BUCKET,
             Self::FixedWindow | Self::SlidingWindow => LONE_WINDOW,
-            Self::Buckets | Self::SeveralSlices(_) | Self::BucketAnd(..) => USUAL_QUOTAS,
+            Self::Buckets | Self::SeveralSlices(_) | Self::BucketAnd(..) => SEVERAL_QUOTAS,
         }
     }
 

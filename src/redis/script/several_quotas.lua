@@ -1,5 +1,5 @@
--- Decides usual operations under a list of even token buckets and windows, as `decide.lua` does, in a fraction of the time:
--- it makes no function, and few tables.
+-- A specialized script: decides frequent operations under a list of even token buckets and windows, as `decide.lua` does, in
+-- a fraction of the time: it makes no function, and few tables.
 --
 -- ARGV: the time in microseconds (empty for the server's), how many quotas, and five fields of each: a letter (`t`, `f` or
 -- `s`), its length, the capacity, the most that can count, and how many counts it has. A bucket counts nanoseconds, all
