@@ -7,7 +7,7 @@ use tower_layer::Layer;
 use tower_ratelimit::{Key, spend::SpendReaders};
 
 use crate::{
-    call_with_retries::CallSettings,
+    call::CallSettings,
     destination::Destination,
     pacer::Pacer,
     replayable_body::{BufferedBodies, ByReplay, ReplayFn, WithoutReplay},

@@ -80,7 +80,7 @@ mod builder;
 
 mod retry;
 
-mod call_with_retries;
+mod call;
 
 mod replayable_body;
 
@@ -94,7 +94,7 @@ mod layer;
 mod reqwest_service;
 
 #[cfg(feature = "reqwest-middleware")]
-mod reqwest_pacer_middleware;
+mod middleware;
 
 #[cfg(any(doc, doctest))]
 pub mod guide {
@@ -106,7 +106,7 @@ pub mod guide {
 }
 
 #[cfg(feature = "reqwest-middleware")]
-pub use self::reqwest_pacer_middleware::PacerMiddleware;
+pub use self::middleware::PacerMiddleware;
 pub use self::{
     builder::PacerBuilder,
     declared_limit::{DeclaredLimit, IntoDeclaredLimit, UnitLimit},

@@ -25,37 +25,13 @@ pub(crate) struct OpenUnits {
     units: Arc<[Units]>,
     /// The charge of each.
     sent: Vec<SentUnits>,
-    declared: Option<DeclaredCharge>,
-}
-
-/// The charge of declared limits, to be settled.
-#[derive(Clone)]
-pub(crate) struct DeclaredCharge {
-    pub(crate) limiter: AnyLimiter,
-    pub(crate) receipt: Receipt,
+    /// The declared limits and the receipt of their charge, to be settled.
+    declared: Option<(AnyLimiter, Receipt)>,
 }
 
 type Settlement = Pending<<AnyLimiter as Limiter>::Future>;
 
 impl OpenUnits {
-    /// Counts the units of a request that was sent now.
-    pub(crate) fn send(
-        learned: &mut LearnedLimits,
-        now: Timestamp,
-        number: u64,
-        units: &Arc<[Units]>,
-        declared: Option<DeclaredCharge>,
-    ) -> Box<Self> {
-        let sent = units
-            .iter()
-            .map(|units| learned.send_units(now, number, units));
-        Box::new(Self {
-            sent: sent.collect(),
-            units: Arc::clone(units),
-            declared,
-        })
-    }
-
     pub(crate) fn units(&self) -> &[Units] {
         &self.units
     }
@@ -121,14 +97,14 @@ impl OpenUnits {
         limits: &[LimitUnit],
         tokens: &Tokens,
     ) -> Option<Settlement> {
-        let charge = self.declared.as_ref()?;
+        let (limiter, receipt) = self.declared.as_ref()?;
         let charges = limits.iter().enumerate().filter_map(|(at, limit)| {
             let units = self.units.iter().find(|units| units.unit() == limit.unit)?;
             let used = units.is_settled().then(|| units.used_by(tokens))?;
-            Some(Charge::new(key, OpRef::Settle(used, &charge.receipt)).limit(at))
+            Some(Charge::new(key, OpRef::Settle(used, receipt)).limit(at))
         });
         let charges: Vec<_> = charges.collect();
-        (!charges.is_empty()).then(|| charge.limiter.call(&Call::of(&charges)))
+        (!charges.is_empty()).then(|| limiter.call(&Call::of(&charges)))
     }
 }
 
@@ -170,11 +146,14 @@ impl TurnUnits {
         limiter: Option<&AnyLimiter>,
     ) -> Box<OpenUnits> {
         let mut receipt = self.receipt.lock().unwrap_or_else(PoisonError::into_inner);
-        let charge = receipt.take().zip(limiter);
-        let declared = charge.map(|(receipt, limiter)| DeclaredCharge {
-            limiter: limiter.clone(),
-            receipt,
-        });
-        OpenUnits::send(learned, now, number, &self.units, declared)
+        let sent = self.units.iter();
+        let sent = sent.map(|units| learned.send_units(now, number, units));
+        Box::new(OpenUnits {
+            units: Arc::clone(&self.units),
+            sent: sent.collect(),
+            declared: receipt
+                .take()
+                .and_then(|receipt| Some((limiter?.clone(), receipt))),
+        })
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tower_ratelimit::{AnyLimiter, clock::Timestamp};
+use tower_ratelimit::AnyLimiter;
 
 use crate::{
     destination::Destination,
@@ -16,6 +16,7 @@ use crate::{
     turn::{SentRequest, Turn},
     turn_request::TurnRequest,
     units::{self, OtherUnits, Units},
+    waits::between,
 };
 
 /// Sends requests when the limits of their destination allow it.
@@ -106,15 +107,15 @@ impl Pacer {
             ..PacerStats::default()
         };
         if let Some(destination) = self.state.destinations.get(destination) {
-            let since = |until: Timestamp| {
-                Duration::from_micros(until.as_micros().saturating_sub(now.as_micros()))
-            };
             let memory = destination.memory();
             stats.queued = destination.queued.load(Ordering::Acquire);
             stats.in_flight = memory.learned.in_flight();
-            stats.paused_for = memory.learned.paused_until(now).map(since);
+            stats.paused_for = memory
+                .learned
+                .paused_until(now)
+                .map(|until| between(now, until));
             let left = memory.learned.left(now);
-            stats.left = left.map(|(units, until)| (units, since(until)));
+            stats.left = left.map(|(units, until)| (units, between(now, until)));
         }
         stats
     }

@@ -11,7 +11,7 @@ use reqwest::{Request, Response};
 use tower_service::Service;
 
 use crate::{
-    call_with_retries::{BodyConsumed, BoxError, OutgoingRequest, is_connection_error},
+    call::{BodyConsumed, BoxError, OutgoingRequest, is_connection_error},
     error::PacerError,
     replayable_body::{Copies, CopyBody},
     retry::Retry,

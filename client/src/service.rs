@@ -12,9 +12,7 @@ use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
 use tower_service::Service;
 
 use crate::{
-    call_with_retries::{
-        BodyConsumed, BoxError, CallSettings, Failed, OutgoingRequest, is_connection_error,
-    },
+    call::{BodyConsumed, BoxError, CallSettings, Failed, OutgoingRequest, is_connection_error},
     error::PacerError,
     pacer::Pacer,
     replayable_body::{ByReplay, Copies, CopyBody},

@@ -17,7 +17,7 @@ use tower_ratelimit::spend::{SpendReader, SpendReaders, Tokens};
 use tower_service::Service;
 
 use crate::{
-    call_with_retries::BoxError,
+    call::BoxError,
     pacer_state::PacerState,
     replayable_body::{ByReplay, CopyBody},
     service::{Paced, PacedFuture},

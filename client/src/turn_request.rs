@@ -27,7 +27,7 @@ use crate::{
     turn::SentRequest,
     unit_limits::SentUnits,
     units::Cost,
-    waits::has_timer,
+    waits::{between, has_timer},
 };
 
 type LimiterFuture = <AnyLimiter as Limiter>::Future;
@@ -445,11 +445,6 @@ impl<'p> TurnRequest<'p> {
     fn instant_in(&self, wait: Duration) -> Instant {
         (Instant::now() + wait.min(FOREVER)).min(self.deadline())
     }
-}
-
-/// The time between two instants; zero if `then` is past.
-pub(crate) fn between(now: Timestamp, then: Timestamp) -> Duration {
-    Duration::from_micros(then.as_micros().saturating_sub(now.as_micros()))
 }
 
 /// An entry of the queue, removed when dropped.

@@ -81,3 +81,8 @@ pub(crate) fn has_timer() -> bool {
     // Tokio panics where it has no timer, and no function of it checks that.
     Handle::try_current().is_ok() && catch_unwind(|| sleep(Duration::ZERO)).is_ok()
 }
+
+/// The time between two instants; zero if `then` is past.
+pub(crate) fn between(now: Timestamp, then: Timestamp) -> Duration {
+    Duration::from_micros(then.as_micros().saturating_sub(now.as_micros()))
+}

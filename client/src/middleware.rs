@@ -7,7 +7,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next};
 
 use crate::{
-    call_with_retries::{BodyConsumed, CallSettings, Failed, OutgoingRequest, is_connection_error},
+    call::{BodyConsumed, CallSettings, Failed, OutgoingRequest, is_connection_error},
     layer::PacerLayer,
     pacer::Pacer,
     replayable_body::{ByReplay, CopyBody},
