@@ -1,6 +1,6 @@
 //! The lines that count: by time, by client, by key, and by request; and the statuses that count.
 
-use std::{fmt, net::IpAddr, str::FromStr};
+use std::{cell::LazyCell, fmt, net::IpAddr, str::FromStr};
 
 use http::Uri;
 use ipnet::IpNet;
@@ -12,15 +12,21 @@ use crate::{date::instant, entry::Entry};
 /// The filters that leave lines out, in the order of their use.
 #[derive(Debug, Default)]
 pub struct LeftOut {
-    /// Microseconds since 1970; the first time that counts.
-    from: Option<u64>,
-    /// The first time that no longer counts.
-    until: Option<u64>,
-    networks: Vec<IpNet>,
-    /// Keys in the format of the report.
-    keys: Vec<String>,
-    /// Each option as given.
+    filters: Vec<Filter>,
+    /// The option of each as given.
     names: Vec<String>,
+}
+
+/// Times are microseconds since 1970.
+#[derive(Debug)]
+enum Filter {
+    /// The first time that counts.
+    From(u64),
+    /// The first time that no longer counts.
+    Until(u64),
+    Client(IpNet),
+    /// A key in the format of the report.
+    Key(String),
 }
 
 impl LeftOut {
@@ -51,13 +57,17 @@ impl LeftOut {
             named("--exclude", networks, hides),
             named("--exclude-key", keys, hides),
         ];
-        let networks = networks.iter().map(|text| network(text));
-        let keys = keys.iter().map(|key| unquoted(key));
+        let times = [span.0.map(Filter::From), span.1.map(Filter::Until)];
+        let networks = networks
+            .iter()
+            .map(|text| network(text).map(Filter::Client));
+        let keys = keys.iter().map(|key| Ok(Filter::Key(unquoted(key))));
+        let times = times.into_iter().flatten().map(Ok);
         Ok(Self {
-            from: span.0,
-            until: span.1,
-            networks: networks.collect::<Result<_, _>>()?,
-            keys: keys.collect(),
+            filters: times
+                .chain(networks)
+                .chain(keys)
+                .collect::<Result<_, _>>()?,
             names: names.concat(),
         })
     }
@@ -69,35 +79,22 @@ impl LeftOut {
 
     /// The index of the option that filters a line of this time.
     pub(crate) fn by_time(&self, at: u64) -> Option<usize> {
-        if self.from.is_some_and(|from| at < from) {
-            return Some(0);
-        }
-        let is_late = self.until.is_some_and(|until| at >= until);
-        is_late.then_some(usize::from(self.from.is_some()))
+        self.filters.iter().position(|filter| match filter {
+            Filter::From(from) => at < *from,
+            Filter::Until(until) => at >= *until,
+            Filter::Client(_) | Filter::Key(_) => false,
+        })
     }
 
     /// The index of the option that filters a line of this client and key.
     pub(crate) fn by_client(&self, entry: &Entry<'_>, key: &Key) -> Option<usize> {
-        let times = usize::from(self.from.is_some()) + usize::from(self.until.is_some());
-        self.network_of(entry)
-            .map(|place| times + place)
-            .or_else(|| Some(times + self.networks.len() + self.place_of(key)?))
-    }
-
-    fn network_of(&self, entry: &Entry<'_>) -> Option<usize> {
-        if self.networks.is_empty() {
-            return None;
-        }
-        let client = entry.client_ip()?.to_canonical();
-        self.networks.iter().position(|net| net.contains(&client))
-    }
-
-    fn place_of(&self, key: &Key) -> Option<usize> {
-        if self.keys.is_empty() {
-            return None;
-        }
-        let shown = unquoted(&key.reveal().to_string());
-        self.keys.iter().position(|known| *known == shown)
+        let client = LazyCell::new(|| entry.client_ip().map(|client| client.to_canonical()));
+        let shown = LazyCell::new(|| unquoted(&key.reveal().to_string()));
+        self.filters.iter().position(|filter| match filter {
+            Filter::From(_) | Filter::Until(_) => false,
+            Filter::Client(network) => client.is_some_and(|client| network.contains(&client)),
+            Filter::Key(known) => *known == *shown,
+        })
     }
 }
 
