@@ -14,7 +14,7 @@
 //! Why not the cluster client of redis-rs (1.8)? It was tried in this one's place. While it fetches the map it drives no
 //! call, and it sends to servers that hang, so that calls for the keys of all others fail at each fetch. It follows redirections
 //! only as often as it repeats a charge whose reply was lost, which then ran more than once. Its errors do not name the
-//! server that failed, so there is one breaker for all.
+//! server that failed, so a breaker for each would need a map of slots beside its own.
 //!
 //! Example: a replica takes over from a server that is lost. Calls to the lost one fail until its breaker opens, and the
 //! fallback decides about its keys. The next map names the replica; their calls go there from then on.
