@@ -1,8 +1,8 @@
-//! The gRPC service `kuadrant.service.ratelimit.v1.RateLimitService`, its part for reservations: `Reserve` charges an estimate
-//! when a request arrives, and `Commit` settles it when its units are known.
+//! The gRPC service `kuadrant.service.ratelimit.v1.RateLimitService`, its part for reservations: `Reserve` charges an
+//! estimate when a request arrives, and `Commit` settles it when its units are known.
 //!
-//! Nothing is stored about an open reservation: its id is the sealed receipt of the charge (`sealed_receipt`). Only
-//! reservations that were committed lately are remembered (`committed_ids`), so that none gives units back twice.
+//! Nothing is stored about an open reservation: its id is the sealed receipt of the charge, which a client keeps and
+//! cannot change. Only reservations that were committed lately are remembered, so that none gives units back twice.
 
 use std::{
     collections::BTreeSet,
@@ -17,16 +17,12 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use prost::Message;
+use prost::Message as _;
 use ring::{
     hmac,
     rand::{SecureRandom as _, SystemRandom},
 };
-use tonic::{
-    Request, Response, Status,
-    body::Body,
-    server::{Grpc, NamedService, UnaryService},
-};
+use tonic::{Request, Status, body::Body, server::NamedService};
 use tower_service::Service;
 
 use crate::{
@@ -37,7 +33,7 @@ use crate::{
         Code, CommitRequest, CommitResponse, RateLimitDescriptor, RateLimitRequest, ReserveRequest,
         ReserveResponse,
     },
-    rls::{BoxFuture, RequestCodec, by_deadline, code_of, known_domain, status_of},
+    rls::{BoxFuture, by_deadline, code_of, known_domain, status_of, unary},
     settings::read_secret,
     telemetry::Caller,
 };
@@ -91,8 +87,10 @@ impl Service<http::Request<Body>> for ReservationService {
             let caller = Caller::of(request.headers(), None);
             let answer = async move {
                 match request.uri().path() {
-                    RESERVE => unary(Reserve(service), request).await,
-                    COMMIT => unary(Settle(service), request).await,
+                    RESERVE => {
+                        unary(move |request| service.clone().reserve(request), request).await
+                    }
+                    COMMIT => unary(move |request| service.clone().commit(request), request).await,
                     _ => {
                         let text = "the service has Reserve and Commit only; ShouldRateLimit of \
                                     envoy.service.ratelimit.v3.RateLimitService checks and reports";
@@ -105,60 +103,31 @@ impl Service<http::Request<Body>> for ReservationService {
     }
 }
 
-async fn unary<Question, S>(method: S, request: http::Request<Body>) -> http::Response<Body>
-where
-    Question: Message + Default + Send + 'static,
-    S: UnaryService<Question, Response: Message + Send + 'static>,
-{
-    let codec = RequestCodec::<Question, S::Response>::default();
-    Grpc::new(codec).unary(method, request).await
-}
-
-struct Reserve(ReservationService);
-
-impl UnaryService<ReserveRequest> for Reserve {
-    type Response = ReserveResponse;
-    type Future = BoxFuture<Response<ReserveResponse>, Status>;
-
-    fn call(&mut self, request: Request<ReserveRequest>) -> Self::Future {
-        let service = self.0.clone();
-        Box::pin(async move {
-            let domain = request.get_ref().domain.clone();
-            let answer = service.reserve(request).await;
-            let code = match &answer {
-                Ok(answer) => answer.code().name(),
-                Err(status) => code_of(status),
-            };
-            service.count(domain, "reserve", code);
-            answer.map(Response::new)
-        })
-    }
-}
-
-struct Settle(ReservationService);
-
-impl UnaryService<CommitRequest> for Settle {
-    type Response = CommitResponse;
-    type Future = BoxFuture<Response<CommitResponse>, Status>;
-
-    fn call(&mut self, request: Request<CommitRequest>) -> Self::Future {
-        let service = self.0.clone();
-        Box::pin(async move {
-            let domain = request.get_ref().domain.clone();
-            let answer = service.commit(request).await;
-            let code = match &answer {
-                Ok(answer) if answer.reservation_released => "OK",
-                Ok(_) => "NOT_RELEASED",
-                Err(status) => code_of(status),
-            };
-            service.count(domain, "commit", code);
-            answer.map(Response::new)
-        })
-    }
-}
-
 impl ReservationService {
-    async fn reserve(&self, request: Request<ReserveRequest>) -> Result<ReserveResponse, Status> {
+    async fn reserve(self, request: Request<ReserveRequest>) -> Result<ReserveResponse, Status> {
+        let domain = request.get_ref().domain.clone();
+        let answer = self.charge(request).await;
+        let code = match &answer {
+            Ok(answer) => answer.code().name(),
+            Err(status) => code_of(status),
+        };
+        self.count(domain, "reserve", code);
+        answer
+    }
+
+    async fn commit(self, request: Request<CommitRequest>) -> Result<CommitResponse, Status> {
+        let domain = request.get_ref().domain.clone();
+        let answer = self.settle(request).await;
+        let code = match &answer {
+            Ok(answer) if answer.reservation_released => "OK",
+            Ok(_) => "NOT_RELEASED",
+            Err(status) => code_of(status),
+        };
+        self.count(domain, "commit", code);
+        answer
+    }
+
+    async fn charge(&self, request: Request<ReserveRequest>) -> Result<ReserveResponse, Status> {
         let Inner { limits, key, .. } = &*self.0;
         let (metadata, _, request) = request.into_parts();
         let amount = checked("amount", request.amount)?;
@@ -175,7 +144,7 @@ impl ReservationService {
         })
     }
 
-    async fn commit(&self, request: Request<CommitRequest>) -> Result<CommitResponse, Status> {
+    async fn settle(&self, request: Request<CommitRequest>) -> Result<CommitResponse, Status> {
         let (metadata, _, request) = request.into_parts();
         let actual = checked("actual_amount", request.actual_amount)?;
         let id = request.reservation_id;

@@ -62,38 +62,62 @@ impl Service<http::Request<Body>> for RateLimitService {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let method = ShouldRateLimit(self.0.clone());
+        let limits = self.0.clone();
         Box::pin(async move {
             if request.uri().path() != SHOULD_RATE_LIMIT {
                 return Ok(Status::unimplemented("the service has no such method").into_http());
             }
             let caller = Caller::of(request.headers(), None);
-            let mut grpc = Grpc::new(RequestCodec::default());
-            Ok(caller.within(grpc.unary(method, request)).await)
+            let method = move |request| should_rate_limit(limits.clone(), request);
+            Ok(caller.within(unary(method, request)).await)
         })
     }
 }
 
-struct ShouldRateLimit(RateLimits);
+async fn should_rate_limit(
+    limits: RateLimits,
+    request: Request<RateLimitRequest>,
+) -> Result<RateLimitResponse, Status> {
+    let began_at = Instant::now();
+    let decide = |until| limits.decide_until(until, request.get_ref());
+    let answer = by_deadline(request.metadata(), decide).await;
+    let code = match &answer {
+        Ok(answer) => answer.overall_code().name(),
+        Err(status) => code_of(status),
+    };
+    let domain = known_domain(&limits, request.into_inner().domain);
+    events::rls_answered(domain, code, began_at.elapsed());
+    answer
+}
 
-impl UnaryService<RateLimitRequest> for ShouldRateLimit {
-    type Response = RateLimitResponse;
-    type Future = BoxFuture<Response<RateLimitResponse>, Status>;
+/// The response of a method whose requests have few descriptors.
+pub(crate) async fn unary<Question, Answer, F>(
+    method: impl Fn(Request<Question>) -> F,
+    request: http::Request<Body>,
+) -> http::Response<Body>
+where
+    Question: Message + Default + Send + 'static,
+    Answer: Message + Send + 'static,
+    F: Future<Output = Result<Answer, Status>> + Send + 'static,
+{
+    let codec = CheckedCodec::<Question, Answer>::new(few_descriptors);
+    Grpc::new(codec).unary(Method(method), request).await
+}
 
-    fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
-        let limits = self.0.clone();
-        Box::pin(async move {
-            let began_at = Instant::now();
-            let decide = |until| limits.decide_until(until, request.get_ref());
-            let answer = by_deadline(request.metadata(), decide).await;
-            let code = match &answer {
-                Ok(answer) => answer.overall_code().name(),
-                Err(status) => code_of(status),
-            };
-            let domain = known_domain(&limits, request.into_inner().domain);
-            events::rls_answered(domain, code, began_at.elapsed());
-            answer.map(Response::new)
-        })
+/// A method, which is a function.
+struct Method<M>(M);
+
+impl<Question, Answer, F, M> UnaryService<Question> for Method<M>
+where
+    F: Future<Output = Result<Answer, Status>> + Send + 'static,
+    M: Fn(Request<Question>) -> F,
+{
+    type Response = Answer;
+    type Future = BoxFuture<Response<Answer>, Status>;
+
+    fn call(&mut self, request: Request<Question>) -> Self::Future {
+        let answer = (self.0)(request);
+        Box::pin(async { answer.await.map(Response::new) })
     }
 }
 
@@ -159,53 +183,60 @@ fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
     })
 }
 
-/// Decodes requests whose field 2 has descriptors, and encodes responses.
-#[derive(Debug)]
-pub(crate) struct RequestCodec<Request, Response>(ProstCodec<Response, Request>);
+/// The check of a message, before it takes memory.
+type Check = fn(&[u8]) -> Result<(), Status>;
 
-impl<Request, Response> Default for RequestCodec<Request, Response> {
-    fn default() -> Self {
-        Self(ProstCodec::default())
+/// Decodes messages that pass a check, and encodes responses.
+#[derive(Debug)]
+pub(crate) struct CheckedCodec<Question, Answer>(ProstCodec<Answer, Question>, Check);
+
+impl<Question, Answer> CheckedCodec<Question, Answer> {
+    pub(crate) fn new(check: Check) -> Self {
+        Self(ProstCodec::default(), check)
     }
 }
 
-/// Decodes requests.
 #[derive(Debug)]
-pub(crate) struct RequestDecoder<D>(D);
+pub(crate) struct CheckedDecoder<D>(D, Check);
 
-impl<Request, Response> Codec for RequestCodec<Request, Response>
+impl<Question, Answer> Codec for CheckedCodec<Question, Answer>
 where
-    Request: Message + Default + Send + 'static,
-    Response: Message + Send + 'static,
+    Question: Message + Default + Send + 'static,
+    Answer: Message + Send + 'static,
 {
-    type Encode = Response;
-    type Decode = Request;
-    type Encoder = <ProstCodec<Response, Request> as Codec>::Encoder;
-    type Decoder = RequestDecoder<<ProstCodec<Response, Request> as Codec>::Decoder>;
+    type Encode = Answer;
+    type Decode = Question;
+    type Encoder = <ProstCodec<Answer, Question> as Codec>::Encoder;
+    type Decoder = CheckedDecoder<<ProstCodec<Answer, Question> as Codec>::Decoder>;
 
     fn encoder(&mut self) -> Self::Encoder {
         self.0.encoder()
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        RequestDecoder(self.0.decoder())
+        CheckedDecoder(self.0.decoder(), self.1)
     }
 }
 
-impl<D: Decoder<Error = Status>> Decoder for RequestDecoder<D> {
+impl<D: Decoder<Error = Status>> Decoder for CheckedDecoder<D> {
     type Item = D::Item;
     type Error = Status;
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<D::Item>, Status> {
         // All of the message is in one piece.
-        if !fits(message.chunk()) {
-            let text = format!(
-                "a request has at most {MAX_DESCRIPTORS} descriptors of at most {MAX_ENTRIES} entries"
-            );
-            return Err(Status::invalid_argument(text));
-        }
+        (self.1)(message.chunk())?;
         self.0.decode(message)
     }
+}
+
+/// The check of a request, whose field 2 has descriptors.
+fn few_descriptors(message: &[u8]) -> Result<(), Status> {
+    if fits(message) {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "a request has at most {MAX_DESCRIPTORS} descriptors of at most {MAX_ENTRIES} entries"
+    )))
 }
 
 /// Whether the numbers of descriptors and entries are within their limits. Two bytes encode one, which takes many

@@ -23,15 +23,12 @@ use std::{
     task::{Context, Poll},
 };
 
-use hyper::body::Buf as _;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{
     Request, Response, Status, Streaming,
     body::Body,
-    codec::{Codec, DecodeBuf, Decoder},
     server::{Grpc, NamedService, StreamingService},
 };
-use tonic_prost::ProstCodec;
 use tower_ratelimit::{OnFailure, RedisStore};
 use tower_service::Service;
 
@@ -44,7 +41,7 @@ use self::{
 use crate::{
     decide::RateLimits,
     protobuf_messages::{RateLimitQuotaResponse, RateLimitQuotaUsageReports},
-    rls::{BoxFuture, fields},
+    rls::{BoxFuture, CheckedCodec, fields},
 };
 
 /// The service's name.
@@ -96,7 +93,7 @@ impl Service<http::Request<Body>> for RateLimitQuotaService {
             if request.uri().path() != STREAM {
                 return Ok(Status::unimplemented("the service has no such method").into_http());
             }
-            let grpc = Grpc::new(ReportCodec::default());
+            let grpc = Grpc::new(ReportCodec::new(few_fields));
             let mut grpc = grpc.max_decoding_message_size(MAX_MESSAGE);
             Ok(grpc.streaming(method, request).await)
         })
@@ -123,43 +120,15 @@ impl StreamingService<RateLimitQuotaUsageReports> for StreamRateLimitQuotas {
 /// The most buckets and pairs of a message, together: twice those of a stream with one pair each.
 const MAX_FIELDS: usize = 200_000;
 
-type Inner = ProstCodec<RateLimitQuotaResponse, RateLimitQuotaUsageReports>;
+type ReportCodec = CheckedCodec<RateLimitQuotaUsageReports, RateLimitQuotaResponse>;
 
-/// Decodes reports, and encodes responses.
-#[derive(Debug, Default)]
-struct ReportCodec(Inner);
-
-/// Decodes reports.
-#[derive(Debug)]
-struct ReportDecoder(<Inner as Codec>::Decoder);
-
-impl Codec for ReportCodec {
-    type Encode = RateLimitQuotaResponse;
-    type Decode = RateLimitQuotaUsageReports;
-    type Encoder = <Inner as Codec>::Encoder;
-    type Decoder = ReportDecoder;
-
-    fn encoder(&mut self) -> Self::Encoder {
-        self.0.encoder()
+/// The check of reports.
+fn few_fields(message: &[u8]) -> Result<(), Status> {
+    if fits(message) {
+        return Ok(());
     }
-
-    fn decoder(&mut self) -> ReportDecoder {
-        ReportDecoder(self.0.decoder())
-    }
-}
-
-impl Decoder for ReportDecoder {
-    type Item = RateLimitQuotaUsageReports;
-    type Error = Status;
-
-    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
-        // All of the message is in one piece.
-        if !fits(message.chunk()) {
-            let text = format!("a message has at most {MAX_FIELDS} buckets and pairs");
-            return Err(Status::resource_exhausted(text));
-        }
-        self.0.decode(message)
-    }
+    let text = format!("a message has at most {MAX_FIELDS} buckets and pairs");
+    Err(Status::resource_exhausted(text))
 }
 
 fn fits(message: &[u8]) -> bool {
