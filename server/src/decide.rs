@@ -1,4 +1,4 @@
-//! Decisions about a request by the rules and the counters.
+//! Decisions about a request by the rules and the counters: the modes of the service, the verdict, and the answer.
 
 mod charges;
 mod lent_units;
@@ -13,7 +13,7 @@ use std::{
 use tokio::{task::JoinError, time::Instant};
 use tower_ratelimit::{Decision, Key, decision::Op, observe::TopKeys, reject::quota_exceeded};
 
-use self::lookup::{Limited, Lookup, Overrides, look_up};
+use self::lookup::{Lookup, Overrides, look_up, look_up_entries};
 pub(crate) use self::{
     lent_units::{Charged, UnitOp},
     reservation::ReservedUnits,
@@ -167,11 +167,11 @@ impl RateLimits {
         let lookups = look_up(&rules, &self.overrides(), request)?;
         let decisions = match charges {
             Charges::Yes { until } => {
-                let decisions = self.charge(&lookups, until).await?;
+                let decisions = self.round(&lookups, until).charge().await?;
                 self.observe(&rules, request, &lookups, &decisions);
                 decisions
             }
-            Charges::No => self.peek(&lookups).await?,
+            Charges::No => self.round(&lookups, None).peek().await?,
         };
         let statuses = statuses(&lookups, &decisions);
         Ok(self.answer(request, &lookups, statuses))
@@ -601,21 +601,16 @@ impl RateLimits {
             return Ok(None);
         };
         let name = found.name(domain, &entries);
-        let request = RateLimitRequest {
-            domain: domain.to_owned(),
-            descriptors: vec![RateLimitDescriptor {
-                entries,
-                ..RateLimitDescriptor::default()
-            }],
-            hits_addend: 0,
-        };
-        let lookups = look_up(&rules, &self.overrides().switched_on(), &request)?;
-        let [Lookup::Limited(Limited { key, charge, .. })] = lookups.as_slice() else {
+        let overrides = self.overrides().switched_on();
+        let Some(limited) = look_up_entries(&rules, &overrides, domain, entries) else {
             return Ok(None);
         };
-        let op = operation.op(*charge);
-        let charge = with_units(*charge, 0, false);
-        let answer = self.0.counters.start(key, charge, op.as_ref(), None);
+        let op = operation.op(limited.charge);
+        let charge = with_units(limited.charge, 0, false);
+        let answer = self
+            .0
+            .counters
+            .start(&limited.key, charge, op.as_ref(), None);
         let decision = answer.map_err(|error| invalid(error.to_string()))?.await?;
         Ok(Some(Count {
             name,
@@ -680,17 +675,7 @@ impl RateLimits {
     }
 
     fn limit_of(&self, rules: &Rules, domain: &str, entries: Vec<Entry>) -> BucketLimit {
-        let request = RateLimitRequest {
-            domain: domain.to_owned(),
-            descriptors: vec![RateLimitDescriptor {
-                entries,
-                ..RateLimitDescriptor::default()
-            }],
-            hits_addend: 0,
-        };
-        // A descriptor without a limit of its own is never invalid.
-        let lookups = look_up(rules, &self.overrides(), &request).unwrap_or_default();
-        let Some(Lookup::Limited(limited)) = lookups.into_iter().next() else {
+        let Some(limited) = look_up_entries(rules, &self.overrides(), domain, entries) else {
             return BucketLimit::Nothing;
         };
         let limit = LimitOfBucket {

@@ -51,6 +51,16 @@ pub(crate) enum Measure {
     Quota(Quota),
 }
 
+impl Measure {
+    /// The most units of a limit that can be available at once.
+    pub(crate) fn capacity(self, requests: u32) -> u64 {
+        match self {
+            Self::Window(_) => requests.into(),
+            Self::Quota(quota) => quota.capacity(),
+        }
+    }
+}
+
 /// A limit, and the units to charge.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Charge {

@@ -22,66 +22,20 @@ pub(super) type Decisions = Vec<Option<Decision>>;
 /// A descriptor, its place, its operation, and the pending decision.
 type PendingCharge<'a, F> = (usize, &'a Limited<'a>, Op, F);
 
-/// The operations of one request.
+/// The operations of one request, until the caller's deadline.
 #[derive(Clone, Copy)]
-struct Round<'a> {
+pub(super) struct Round<'a> {
     limits: &'a RateLimits,
     lookups: &'a [Lookup<'a>],
-    /// The caller's deadline.
     until: Option<Instant>,
 }
 
 impl RateLimits {
-    /// Decides about all descriptors and charges them, until the caller's deadline.
-    pub(super) async fn charge(
-        &self,
-        lookups: &[Lookup<'_>],
+    pub(super) const fn round<'a>(
+        &'a self,
+        lookups: &'a [Lookup<'a>],
         until: Option<Instant>,
-    ) -> Result<Decisions, DecideError> {
-        let round = self.round(lookups, until);
-        if self.0.modes.charge_admitted {
-            return round.charge_all_or_none().await;
-        }
-        let mut decisions = vec![None; lookups.len()];
-        // Each descriptor is charged independently of the others.
-        let count = |_: usize, limited: &Limited<'_>| Some(limited.charge.count());
-        round.apply(count, Recorded::Yes, &mut decisions).await?;
-        Ok(decisions)
-    }
-
-    /// Charges all descriptors if the request passes, and none otherwise.
-    pub(super) async fn charge_all_or_none(
-        &self,
-        lookups: &[Lookup<'_>],
-        until: Option<Instant>,
-    ) -> Result<Decisions, DecideError> {
-        self.round(lookups, until).charge_all_or_none().await
-    }
-
-    /// Applies the operation of each descriptor that has one.
-    pub(super) async fn apply(
-        &self,
-        lookups: &[Lookup<'_>],
-        ops: &[Option<Op>],
-        until: Option<Instant>,
-    ) -> Result<Decisions, DecideError> {
-        let mut decisions = vec![None; lookups.len()];
-        let op = |at: usize, _: &Limited<'_>| ops.get(at).cloned().flatten();
-        let round = self.round(lookups, until);
-        round.apply(op, Recorded::Yes, &mut decisions).await?;
-        Ok(decisions)
-    }
-
-    /// Decides about all descriptors without a charge.
-    pub(super) async fn peek(&self, lookups: &[Lookup<'_>]) -> Result<Decisions, DecideError> {
-        let mut decisions = vec![None; lookups.len()];
-        let peek = |_: usize, limited: &Limited<'_>| Some(limited.charge.peek());
-        let round = self.round(lookups, None);
-        round.apply(peek, Recorded::No, &mut decisions).await?;
-        Ok(decisions)
-    }
-
-    const fn round<'a>(&'a self, lookups: &'a [Lookup<'a>], until: Option<Instant>) -> Round<'a> {
+    ) -> Round<'a> {
         Round {
             limits: self,
             lookups,
@@ -91,7 +45,40 @@ impl RateLimits {
 }
 
 impl Round<'_> {
-    async fn charge_all_or_none(self) -> Result<Decisions, DecideError> {
+    /// Decides about all descriptors and charges them.
+    pub(super) async fn charge(self) -> Result<Decisions, DecideError> {
+        if self.limits.0.modes.charge_admitted {
+            return self.charge_all_or_none().await;
+        }
+        // Each descriptor is charged independently of the others.
+        let count = |_: usize, limited: &Limited<'_>| Some(limited.charge.count());
+        self.decisions(count, Recorded::Yes).await
+    }
+
+    /// Decides about all descriptors without a charge.
+    pub(super) async fn peek(self) -> Result<Decisions, DecideError> {
+        let peek = |_: usize, limited: &Limited<'_>| Some(limited.charge.peek());
+        self.decisions(peek, Recorded::No).await
+    }
+
+    /// Applies the operation of each descriptor that has one.
+    pub(super) async fn settle(self, ops: &[Option<Op>]) -> Result<Decisions, DecideError> {
+        let op = |at: usize, _: &Limited<'_>| ops.get(at).cloned().flatten();
+        self.decisions(op, Recorded::Yes).await
+    }
+
+    async fn decisions(
+        self,
+        op: impl Fn(usize, &Limited<'_>) -> Option<Op>,
+        recorded: Recorded,
+    ) -> Result<Decisions, DecideError> {
+        let mut decisions = vec![None; self.lookups.len()];
+        self.apply(op, recorded, &mut decisions).await?;
+        Ok(decisions)
+    }
+
+    /// Charges all descriptors if the request passes, and none otherwise.
+    pub(super) async fn charge_all_or_none(self) -> Result<Decisions, DecideError> {
         let mut decisions = vec![None; self.lookups.len()];
         let charged = self.charge_admitted(&mut decisions).await;
         if charged.is_err() {

@@ -43,10 +43,7 @@ pub(crate) struct Charged {
 impl CountedLimit {
     /// The most units that can be available.
     pub(crate) fn capacity(&self) -> u64 {
-        match self.counter.measure {
-            Measure::Window(_) => self.requests.into(),
-            Measure::Quota(quota) => quota.capacity(),
-        }
+        self.counter.measure.capacity(self.requests)
     }
 
     /// Whether the counter is a bucket: a charge leaves it as it refills.

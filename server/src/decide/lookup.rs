@@ -9,7 +9,7 @@ use crate::{
     limiters_by_period::{Charge, Measure},
     lyft::{Limit, Rules, StatsName},
     protobuf_messages::{
-        MAX_DESCRIPTORS, MAX_ENTRIES, RateLimit, RateLimitDescriptor, RateLimitOverride,
+        Entry, MAX_DESCRIPTORS, MAX_ENTRIES, RateLimit, RateLimitDescriptor, RateLimitOverride,
         RateLimitRequest, Struct, Unit,
     },
 };
@@ -65,6 +65,29 @@ pub(super) fn check(request: &RateLimitRequest) -> Result<(), DecideError> {
         return Err(invalid(text));
     }
     Ok(())
+}
+
+/// Looks up a descriptor with these entries, alone in its request.
+pub(super) fn look_up_entries<'r>(
+    rules: &'r Rules,
+    overrides: &Overrides,
+    domain: &str,
+    entries: Vec<Entry>,
+) -> Option<Limited<'r>> {
+    let request = RateLimitRequest {
+        domain: domain.to_owned(),
+        descriptors: vec![RateLimitDescriptor {
+            entries,
+            ..RateLimitDescriptor::default()
+        }],
+        hits_addend: 0,
+    };
+    // A descriptor without a limit of its own is never invalid.
+    let lookups = look_up(rules, overrides, &request).unwrap_or_default();
+    match lookups.into_iter().next()? {
+        Lookup::Limited(limited) => Some(limited),
+        Lookup::Nothing | Lookup::Unlimited => None,
+    }
 }
 
 /// Looks up each descriptor. A limit that another one replaces is dropped.

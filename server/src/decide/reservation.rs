@@ -75,9 +75,11 @@ impl RateLimits {
         let rules = self.rules_for(request)?;
         let mut lookups = look_up(&rules, &self.overrides(), request)?;
         for limited in lookups.iter_mut().filter_map(Lookup::limited_mut) {
-            limited.charge.units = amount.min(capacity(limited).unwrap_or(amount));
+            // A limit that allows nothing denies any amount.
+            let capacity = limited.charge.measure.capacity(limited.charge.requests);
+            limited.charge.units = amount.min(if capacity > 0 { capacity } else { amount });
         }
-        let decisions = self.charge_all_or_none(&lookups, until).await?;
+        let decisions = self.round(&lookups, until).charge_all_or_none().await?;
         self.observe(&rules, request, &lookups, &decisions);
         let answer = self.answer(request, &lookups, statuses(&lookups, &decisions));
         let units = if answer.overall_code() == Code::Ok {
@@ -137,19 +139,10 @@ impl RateLimits {
                 _ => None,
             };
         }
-        let decisions = self.apply(&lookups, &ops, until).await?;
+        let decisions = self.round(&lookups, until).settle(&ops).await?;
         self.observe(&rules, request, &lookups, &decisions);
         Ok(self.answer(request, &lookups, statuses(&lookups, &decisions)))
     }
-}
-
-/// The most units that the limit can have available; `None` for a limit that allows nothing.
-fn capacity(limited: &Limited<'_>) -> Option<u64> {
-    let capacity = match limited.charge.measure {
-        Measure::Window(_) => limited.charge.requests.into(),
-        Measure::Quota(quota) => quota.capacity(),
-    };
-    Some(capacity).filter(|capacity| *capacity > 0)
 }
 
 fn reserved_units(lookups: &[Lookup<'_>], decisions: &Decisions) -> Vec<ReservedUnits> {

@@ -1,4 +1,4 @@
-//! The actions that the service sends.
+//! How a limit is treated, and the actions that the service sends.
 
 use std::time::Duration;
 
@@ -38,6 +38,14 @@ pub(super) fn units(id: &BucketId, units: u64, ttl: Duration) -> BucketAction {
         fill_interval: Some(seconds(YEAR)),
     };
     assign(id, Strategy::TokenBucket(bucket), ttl)
+}
+
+/// The kind of a blanket in metrics.
+pub(super) const fn kind(rule: BlanketRule) -> &'static str {
+    match rule {
+        BlanketRule::AllowAll => "allow",
+        BlanketRule::DenyAll => "deny",
+    }
 }
 
 /// All requests, or none, for this time.

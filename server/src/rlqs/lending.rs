@@ -1,4 +1,5 @@
-//! One limit whose units are lent to clients: arithmetic without a clock, given the results of charges.
+//! One limit whose units are lent to clients, each with an account: arithmetic without a clock, given the results of
+//! charges.
 
 use std::time::Duration;
 
@@ -374,12 +375,12 @@ impl Account {
     }
 
     /// Whether the client has use for more than a request.
-    pub(super) fn is_busy(&self) -> bool {
+    fn is_busy(&self) -> bool {
         self.is_live && self.wanted() != Some(IDLE)
     }
 
     /// Whether a further lease is due. If units are scarce, only once this one is used up: the rest would be lost.
-    pub(super) fn needs_units(&self, now: Duration, is_plenty: bool) -> bool {
+    fn needs_units(&self, now: Duration, is_plenty: bool) -> bool {
         let has_room = self.is_live && self.older.len() < MAX_OLDER;
         has_room && (self.needs_units || is_plenty && self.anticipates(now))
     }

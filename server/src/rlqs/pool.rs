@@ -437,7 +437,7 @@ impl Pool {
 /// the others share the rest. Half of the part that no demand claims stays free, for clients to come.
 ///
 /// The sum is at most `rate`, and each share is at least 1 if the rate suffices.
-pub(super) fn fair_shares(demands: &[u64], rate: u64) -> Vec<u64> {
+fn fair_shares(demands: &[u64], rate: u64) -> Vec<u64> {
     let mut shares = vec![0; demands.len()];
     let mut order: Vec<(u64, usize)> = demands
         .iter()

@@ -1,4 +1,4 @@
-//! The share of one client, and what it may still use of earlier ones.
+//! The row of one client: who it is, its demand, its share, and what it may still use of earlier ones.
 
 use std::{
     net::{IpAddr, SocketAddr},

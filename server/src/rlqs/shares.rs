@@ -1,4 +1,5 @@
-//! The shares of all streams: pools by subject, and messages to the streams whose shares change.
+//! The shares of all streams: pools by subject, their exchange with Redis, and messages to the streams whose shares
+//! change.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -30,7 +31,7 @@ use super::{
     actions::{self, EXCESS, Treatment},
     pool::{Pool, RowId, StoredPool},
     pool_of_instance::{Applied, LONGEST_EXCHANGE, Loss, MAX_ROWS, PoolOfInstance, ShareMessage},
-    row::{CUT_DELAY, ClientId, DivisibleRate, Share},
+    row::{CUT_DELAY, ClientId, DivisibleRate},
     units::{self, Messages, Units},
 };
 use crate::{
@@ -546,11 +547,7 @@ impl Shares {
         }
         let mut actions = Actions::new();
         self.add_shares(&state, &mut actions, (messages, interval));
-        let rule = if self.0.settings.excess_passes {
-            BlanketRule::AllowAll
-        } else {
-            BlanketRule::DenyAll
-        };
+        let rule = self.0.settings.excess();
         for row in &applied.refused {
             events::rlqs_refused("rows");
             add_blanket(&state, &mut actions, *row, (rule, EXCESS));
@@ -622,11 +619,7 @@ fn add_blanket(
     row: RowId,
     (rule, ttl): (BlanketRule, Duration),
 ) {
-    let kind = match rule {
-        BlanketRule::AllowAll => "allow",
-        BlanketRule::DenyAll => "deny",
-    };
-    add(state, actions, row, kind, |id| {
+    add(state, actions, row, actions::kind(rule), |id| {
         actions::blanket(id, rule, ttl)
     });
 }
@@ -659,61 +652,35 @@ fn pause(redis: &PoolsInRedis, tries: u32) -> Duration {
     longest.mul_f64((redis.random() % 1_000) as f64 / 1_000.0)
 }
 
-/// A client of a pool, for operators.
-#[derive(Debug)]
-pub(super) struct RowOfClient {
-    /// `None` if it is of another instance.
-    pub(super) stream: Option<u64>,
-    /// Requests in an interval of this many seconds; `None` before a measurement.
-    pub(super) demand: Option<u64>,
-    pub(super) interval: u64,
-    pub(super) share: Option<Share>,
-    /// The time since its last report.
-    pub(super) silence: Duration,
-}
-
-impl Shares {
-    /// The clients of a pool whose streams are open; with Redis, those of all instances.
-    pub(super) async fn rows(&self, subject: &Key) -> Result<Vec<RowOfClient>, StoreError> {
-        let Some(redis) = &self.0.redis else {
-            let state = self.state();
-            let pool = state.pools.get(subject);
-            return Ok(pool.map_or_else(Vec::new, |pool| state.rows(pool, self.now())));
-        };
-        let (found, time) = redis.load(subject).await?;
-        let stored =
-            found.and_then(|(bytes, _)| StoredPool::read(&bytes, self.0.settings.ttl, time));
-        let state = self.state();
-        Ok(stored.map_or_else(Vec::new, |stored| state.rows(&stored.pool, time)))
-    }
-
-    /// When a stream was opened, and its client, unless it has ended.
-    pub(super) fn stream(&self, stream: u64) -> Option<(Duration, String)> {
-        let state = self.state();
-        let outbox = state.streams.get(&stream)?;
-        let name = outbox.client.as_deref().map(str::to_owned);
-        Some((
-            outbox.opened_at,
-            name.unwrap_or_else(|| format!("stream {stream}")),
-        ))
-    }
-}
-
 impl State {
-    /// The clients of a pool.
-    fn rows(&self, pool: &Pool, now: Duration) -> Vec<RowOfClient> {
-        let rows = pool.rows().filter(|(_, row)| !row.has_ended(now));
-        let rows = rows.map(|(id, row)| {
+    /// When a stream was opened, and its client, unless it has ended.
+    fn stream(&self, stream: u64) -> Option<(Duration, String)> {
+        let outbox = self.streams.get(&stream)?;
+        let name = outbox.client.as_deref().map(str::to_owned);
+        let name = name.unwrap_or_else(|| format!("stream {stream}"));
+        Some((outbox.opened_at, name))
+    }
+
+    /// The clients of a pool, which has a clock of its own.
+    fn clients(&self, pool: &Pool, (now, at): (Duration, Duration)) -> Vec<ClientOfBucket> {
+        let a_second = |number: u64| number as f64 / pool.rate().interval as f64;
+        let rows = pool.rows().filter(|(_, row)| !row.has_ended(at));
+        let clients = rows.map(|(id, row)| {
+            let stream = self.buckets.get(&id).map(|(stream, _)| *stream);
+            let (opened_at, name) = stream.and_then(|stream| self.stream(stream)).unzip();
             let demand = row.demand.in_interval();
-            RowOfClient {
-                stream: self.buckets.get(&id).map(|(stream, _)| *stream),
-                demand: (demand < u64::MAX).then_some(demand),
-                interval: pool.rate().interval,
-                share: row.share,
-                silence: now.saturating_sub(row.demand.reported_at),
+            ClientOfBucket {
+                name,
+                age: opened_at.map(|opened_at| now.saturating_sub(opened_at)),
+                silence: at.saturating_sub(row.demand.reported_at),
+                demand: (demand < u64::MAX).then(|| a_second(demand)),
+                share: row.share.map(|share| ShareOfClient::Rate {
+                    rate: a_second(share.tokens),
+                    size: share.size,
+                }),
             }
         });
-        rows.collect()
+        clients.collect()
     }
 }
 
@@ -756,48 +723,39 @@ impl Shares {
             return Ok(None);
         };
         let clients = match Treatment::of(limit) {
-            Treatment::Share(subject, _) => {
-                let rows = self.rows(&subject).await?.into_iter();
-                rows.map(|row| self.client_of_row(&row)).collect()
-            }
-            Treatment::Units(limit) => self
-                .units()
-                .clients(&limit)
-                .into_iter()
-                .filter_map(|client| {
-                    let demand = client
-                        .demand
-                        .map(|demand| demand as f64 / units::LEASE as f64);
-                    let (opened_at, name) = self.stream(client.stream)?;
-                    let now = self.now();
+            Treatment::Share(subject, _) => match &self.0.redis {
+                None => {
+                    let (state, now) = (self.state(), self.now());
+                    let pool = state.pools.get(&subject);
+                    pool.map_or_else(Vec::new, |pool| state.clients(pool, (now, now)))
+                }
+                Some(redis) => {
+                    let (found, time) = redis.load(&subject).await?;
+                    let ttl = self.0.settings.ttl;
+                    let stored = found.and_then(|(bytes, _)| StoredPool::read(&bytes, ttl, time));
+                    let (state, now) = (self.state(), self.now());
+                    stored.map_or_else(Vec::new, |stored| state.clients(&stored.pool, (now, time)))
+                }
+            },
+            Treatment::Units(limit) => {
+                let clients = self.0.units.clients(&limit).into_iter();
+                let (state, now) = (self.state(), self.now());
+                let clients = clients.filter_map(|client| {
+                    let (opened_at, name) = state.stream(client.stream)?;
+                    let a_second = |units: u64| units as f64 / units::LEASE as f64;
                     Some(ClientOfBucket {
                         name: Some(name),
                         age: Some(now.saturating_sub(opened_at)),
                         silence: now.saturating_sub(client.reported_at),
-                        demand,
+                        demand: client.demand.map(a_second),
                         share: client.units.map(ShareOfClient::Units),
                     })
-                })
-                .collect(),
+                });
+                clients.collect()
+            }
             Treatment::Blanket(..) | Treatment::Excess(_) => return Ok(None),
         };
         Ok(Some(clients))
-    }
-
-    fn client_of_row(&self, row: &RowOfClient) -> ClientOfBucket {
-        let a_second = |number: u64| number as f64 / row.interval as f64;
-        let stream = row.stream.and_then(|stream| self.stream(stream));
-        let (opened_at, name) = stream.unzip();
-        ClientOfBucket {
-            name,
-            age: opened_at.map(|at| self.now().saturating_sub(at)),
-            silence: row.silence,
-            demand: row.demand.map(a_second),
-            share: row.share.map(|share| ShareOfClient::Rate {
-                rate: a_second(share.tokens),
-                size: share.size,
-            }),
-        }
     }
 }
 
@@ -817,6 +775,17 @@ pub struct RlqsSettings {
     /// `initial_metadata`. Defaults to none: a client is the address of its connection, which a server of your own puts
     /// into the extension `axum::extract::ConnectInfo`.
     pub client_header: Option<HeaderName>,
+}
+
+impl RlqsSettings {
+    /// The rule of buckets that get no share.
+    pub(super) const fn excess(&self) -> BlanketRule {
+        if self.excess_passes {
+            BlanketRule::AllowAll
+        } else {
+            BlanketRule::DenyAll
+        }
+    }
 }
 
 impl Default for RlqsSettings {

@@ -336,19 +336,11 @@ impl Reports {
         if requests == 0 {
             return self.abandon(id);
         }
-        let rule = if self.shares.settings().excess_passes {
-            BlanketRule::AllowAll
-        } else {
-            BlanketRule::DenyAll
-        };
-        self.assign(id, rule, EXCESS);
+        self.assign(id, self.shares.settings().excess(), EXCESS);
     }
 
     fn assign(&mut self, id: &BucketId, rule: BlanketRule, ttl: Duration) {
-        events::rlqs_assigned(match rule {
-            BlanketRule::AllowAll => "allow",
-            BlanketRule::DenyAll => "deny",
-        });
+        events::rlqs_assigned(actions::kind(rule));
         self.actions.push(actions::blanket(id, rule, ttl));
     }
 

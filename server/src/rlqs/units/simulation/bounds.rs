@@ -17,7 +17,7 @@ pub(super) enum Kind {
     Bucket,
 }
 
-pub(super) const LIMIT: u64 = 40;
+const LIMIT: u64 = 40;
 
 impl Kind {
     pub(super) const ALL: [Self; 4] = [Self::Window, Self::Log, Self::Sliding, Self::Bucket];
