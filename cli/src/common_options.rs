@@ -7,7 +7,10 @@ use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::Args;
 use tower_ratelimit::Quota;
-use tower_ratelimit_server::{TlsFiles, serve::RedisTlsFiles};
+use tower_ratelimit_server::{
+    TlsFiles,
+    serve::{OperatorSettings, StoreSettings},
+};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Rules")]
@@ -67,7 +70,7 @@ pub(crate) struct Redis {
         env = "TOWER_RATELIMIT_REDIS",
         hide_env_values = true
     )]
-    pub(crate) redis: Option<String>,
+    redis: Option<String>,
     /// A file with the password of Redis, instead of in the URL. This file and the next three are
     /// read again for each connection, and on SIGHUP.
     #[arg(
@@ -76,7 +79,7 @@ pub(crate) struct Redis {
         requires = "redis",
         env = "TOWER_RATELIMIT_REDIS_PASSWORD_FILE"
     )]
-    pub(crate) redis_password_file: Option<PathBuf>,
+    redis_password_file: Option<PathBuf>,
     /// The authorities that sign the certificate of Redis, in PEM, for a URL that begins with
     /// rediss. Default: those of the system.
     #[arg(
@@ -106,30 +109,35 @@ pub(crate) struct Redis {
     /// A file that keeps the counts across restarts: restored at the start, saved each minute and
     /// at the end. Not with --redis, which keeps them. Default: all keys start afresh.
     #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_STATE")]
-    pub(crate) state: Option<PathBuf>,
+    state: Option<PathBuf>,
     /// The prefix of all keys in Redis.
     #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
-    pub(crate) redis_prefix: Option<String>,
+    redis_prefix: Option<String>,
     /// The address of Redis is a proxy that sends each command to the server of its first key, as
     /// Envoy and twemproxy do. Default: it is a server, or of a URL that names a cluster or sentinels.
     #[arg(long, requires = "redis", env = "TOWER_RATELIMIT_REDIS_SHARDING_PROXY")]
-    pub(crate) redis_sharding_proxy: bool,
+    redis_sharding_proxy: bool,
     /// The deadline of Redis for a decision. Default: 15ms in `serve`, since Envoy waits 20ms by
     /// default; 50ms in `gateway`.
     #[arg(long, value_name = "TIME", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
-    pub(crate) redis_deadline: Option<Duration>,
+    redis_deadline: Option<Duration>,
     /// Is ready (/readyz) only while Redis responds. Default: ready, and --on-failure or
     /// store.on_failure of the rules decides.
     #[arg(long, env = "TOWER_RATELIMIT_READY_NEEDS_STORE")]
-    pub(crate) ready_needs_store: bool,
+    ready_needs_store: bool,
 }
 
 impl Redis {
-    pub(crate) fn tls(&self) -> RedisTlsFiles {
-        let mut files = RedisTlsFiles::default();
-        files.authority.clone_from(&self.redis_tls_ca);
-        files.certificate = self.redis_tls_cert.clone().zip(self.redis_tls_key.clone());
-        files
+    pub(crate) fn set(self, store: &mut StoreSettings) {
+        store.redis = self.redis;
+        store.redis_password_file = self.redis_password_file;
+        store.redis_tls.authority = self.redis_tls_ca;
+        store.redis_tls.certificate = self.redis_tls_cert.zip(self.redis_tls_key);
+        store.redis_prefix = self.redis_prefix;
+        store.redis_sharding_proxy = self.redis_sharding_proxy;
+        store.redis_deadline = self.redis_deadline.unwrap_or(store.redis_deadline);
+        store.ready_needs_store = self.ready_needs_store;
+        store.state = self.state;
     }
 }
 
@@ -153,10 +161,10 @@ pub(crate) struct Operators {
         default_value = "127.0.0.1:6070",
         env = "TOWER_RATELIMIT_ADMIN"
     )]
-    pub(crate) admin: OrOff,
+    admin: OrOff,
     /// A file with the token for operators, of at least 32 characters.
     #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_ADMIN_TOKEN_FILE")]
-    pub(crate) admin_token_file: Option<PathBuf>,
+    admin_token_file: Option<PathBuf>,
     /// A further host name that the admin service accepts.
     #[arg(
         long,
@@ -164,7 +172,7 @@ pub(crate) struct Operators {
         value_delimiter = ',',
         env = "TOWER_RATELIMIT_ADMIN_HOST"
     )]
-    pub(crate) admin_host: Vec<String>,
+    admin_host: Vec<String>,
     /// Whether the admin service has a page of limits as they act.
     #[arg(
         long,
@@ -172,10 +180,22 @@ pub(crate) struct Operators {
         default_value = "on",
         env = "TOWER_RATELIMIT_ADMIN_PAGE"
     )]
-    pub(crate) admin_page: OnOff,
+    admin_page: OnOff,
     /// Reveals keys, such as addresses, to operators and in the log. Default: digests.
     #[arg(long, env = "TOWER_RATELIMIT_REVEAL_KEYS")]
-    pub(crate) reveal_keys: bool,
+    reveal_keys: bool,
+}
+
+impl Operators {
+    pub(crate) fn settings(self) -> OperatorSettings {
+        let mut settings = OperatorSettings::default();
+        settings.admin = self.admin.0;
+        settings.token_file = self.admin_token_file;
+        settings.hosts = self.admin_host;
+        settings.reveal_keys = self.reveal_keys;
+        settings.page = self.admin_page.0;
+        settings
+    }
 }
 
 /// Whether something is on.

@@ -42,7 +42,7 @@ pub(crate) fn envoy() -> Result<(), String> {
     if !set.is_empty() {
         tracing::warn!("without a meaning here: {}", set.join(", "));
     }
-    if settings.redis.is_none() {
+    if settings.store.redis.is_none() {
         tracing::info!("no REDIS_URL: this process counts by itself");
     }
     run(serve::serve(settings)).map_err(in_variables)
@@ -99,18 +99,19 @@ fn settings(variables: &Variables) -> Result<Settings, String> {
     settings.tls = tls(variables)?;
     settings.http = address(variables, "HOST", "PORT", 8080)?;
     settings.prometheus = prometheus(variables)?;
-    settings.admin = operators(variables)?;
+    settings.operators.admin = operators(variables)?;
     settings.grpc_max_age = variables
         .time("GRPC_MAX_CONNECTION_AGE")?
         .unwrap_or(settings.grpc_max_age);
-    settings.redis = redis_address::address(variables)?;
-    settings.redis_tls = redis_address::certificates(variables, settings.redis.as_deref())?;
-    settings.redis_prefix = redis_address::key_prefix(variables)?;
+    let store = &mut settings.store;
+    store.redis = redis_address::address(variables)?;
+    store.redis_tls = redis_address::certificates(variables, store.redis.as_deref())?;
+    store.redis_prefix = redis_address::key_prefix(variables)?;
     // The reference needs no such setting, so the variable is that of the other commands.
-    settings.redis_sharding_proxy = variables.truth("TOWER_RATELIMIT_REDIS_SHARDING_PROXY")?;
-    settings.redis_deadline = redis_deadline(variables)?;
-    settings.ready_needs_store =
-        settings.redis.is_some() && variables.truth("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")?;
+    store.redis_sharding_proxy = variables.truth("TOWER_RATELIMIT_REDIS_SHARDING_PROXY")?;
+    store.redis_deadline = redis_deadline(variables)?;
+    store.ready_needs_store =
+        store.redis.is_some() && variables.truth("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")?;
     // As in the reference, Envoy decides.
     settings.on_failure = OnFailure::deny();
     settings.on_failure_setting = "failure_mode_deny of Envoy";

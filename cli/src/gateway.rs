@@ -198,16 +198,7 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     settings.watch = gateway.files.watch;
     settings.listen = gateway.listen;
     settings.tls = gateway.tls.files();
-    settings.redis_tls = gateway.redis.tls();
-    settings.redis = gateway.redis.redis;
-    settings.redis_password_file = gateway.redis.redis_password_file;
-    settings.ready_needs_store = gateway.redis.ready_needs_store;
-    settings.redis_prefix = gateway.redis.redis_prefix;
-    settings.redis_sharding_proxy = gateway.redis.redis_sharding_proxy;
-    if let Some(deadline) = gateway.redis.redis_deadline {
-        settings.redis_deadline = deadline;
-    }
-    settings.state = gateway.redis.state;
+    gateway.redis.set(&mut settings.store);
     settings.denied_page = gateway.denied_page;
     settings.max_body = gateway.max_body;
     settings.max_in_flight = gateway.max_in_flight;
@@ -220,11 +211,7 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     };
     settings.drain = gateway.drain.drain;
     settings.http = gateway.http.0;
-    settings.admin = gateway.operators.admin.0;
-    settings.admin_token_file = gateway.operators.admin_token_file;
-    settings.admin_hosts = gateway.operators.admin_host;
-    settings.reveal_keys = gateway.operators.reveal_keys;
-    settings.admin_page = gateway.operators.admin_page.0;
+    settings.operators = gateway.operators.settings();
     gateway.log.begin();
     run(gateway::serve(settings))
 }

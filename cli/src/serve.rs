@@ -241,24 +241,12 @@ fn settings(serve: Serve) -> (Log, Settings) {
     settings.grpc_uds = serve.grpc_uds;
     settings.grpc_max_age = serve.grpc_max_age;
     settings.http = serve.http;
-    let operators = serve.operators;
-    settings.admin = operators.admin.0;
-    settings.admin_token_file = operators.admin_token_file;
-    settings.admin_hosts = operators.admin_host;
-    (settings.reveal_keys, settings.admin_page) = (operators.reveal_keys, operators.admin_page.0);
+    settings.operators = serve.operators.settings();
     settings.tls = serve.tls.files();
     settings.http_tls = serve.http_tls;
-    settings.redis_tls = serve.redis.tls();
-    settings.redis = serve.redis.redis;
-    settings.redis_password_file = serve.redis.redis_password_file;
-    settings.ready_needs_store = serve.redis.ready_needs_store;
-    settings.redis_prefix = serve.redis.redis_prefix;
-    settings.redis_sharding_proxy = serve.redis.redis_sharding_proxy;
-    if let Some(deadline) = serve.redis.redis_deadline {
-        settings.redis_deadline = deadline;
-    }
+    serve.redis.set(&mut settings.store);
     settings.on_failure = serve.on_failure.policy();
-    (settings.max_keys, settings.state) = (serve.max_keys, serve.redis.state);
+    settings.max_keys = serve.max_keys;
     settings.reservation_key_file = serve.reservation_key_file;
     settings.drain = serve.drain.drain;
     settings.modes = Modes::default()

@@ -34,6 +34,7 @@ use tower_ratelimit::{
 
 use crate::{
     decide::{DecideError, RateLimits},
+    errors::invalid,
     json::{self, misfit, number, text_of, unknown},
     protobuf_messages::{Code, RateLimitRequest, RateLimitResponse},
 };
@@ -196,10 +197,6 @@ fn reported(decision: &Decision) -> impl Iterator<Item = Json> {
             "reset_after": quota.reset_after().map(|after| after.as_micros().div_ceil(1_000_000) as u64),
         })
     })
-}
-
-fn invalid(text: impl Into<String>) -> DecideError {
-    DecideError::Invalid(text.into())
 }
 
 /// The seconds until no limit denies.

@@ -67,6 +67,18 @@ pub(crate) async fn call_routes(
     answer.unwrap_or_else(|never| match never {})
 }
 
+/// [`serve`] for routes.
+pub(crate) async fn serve_routes(
+    listener: impl Listener,
+    tls: Option<Tls>,
+    limits: ConnectionLimits,
+    routes: Router,
+    until: Stopped,
+) {
+    let answer = move |request, peer| call_routes(routes.clone(), request, peer);
+    serve(listener, tls, (limits, None), answer, until).await;
+}
+
 /// Serves requests until the server stops, then completes the active ones. Without `slots`, the listener has its own.
 pub(crate) async fn serve<L, F, A>(
     listener: L,

@@ -1,4 +1,4 @@
-//! Errors: a decision that failed, and a service that did not start.
+//! Errors: a decision that failed, and a service that did not start; and numbers in texts.
 
 use std::{error::Error, fmt};
 

@@ -31,12 +31,11 @@ use tracing::info;
 
 pub use self::settings::{Settings, Upstream, UpstreamHost, UpstreamHttp};
 use self::{denied_page::DeniedPage, request_checks::CheckedProxy, upstream::TlsToUpstream};
-pub use crate::store::RedisTlsFiles;
 use crate::{
     admin::{Admin, AdminListener, LiveSources, Room},
     connections::{
-        self, ConnectionLimits, ConnectionSlots, MAX_CONNECTIONS, call_routes, listen,
-        listen_unless_off,
+        self, ConnectionLimits, ConnectionSlots, MAX_CONNECTIONS, listen, listen_unless_off,
+        serve_routes,
     },
     decide::{Modes, RateLimits},
     decision_counts::DecisionCounts,
@@ -67,7 +66,7 @@ impl Limits {
         let limits = RateLimits::new(store.counters(OnFailure::local()), Modes::default());
         let (layer, top) = (RulesLayer::new(rules), Arc::clone(limits.top()));
         let metrics = MetricsObserver::new().backend(backend);
-        let counts = Arc::new(DecisionCounts::new(settings.admin.is_some()));
+        let counts = Arc::new(DecisionCounts::new(settings.operators.admin.is_some()));
         // Counting costs as much as deciding, so it is off if no listener serves the counts.
         let of_operators = (top, Arc::clone(&counts));
         let layer = match settings.http {
@@ -81,7 +80,7 @@ impl Limits {
             .map(|page| -> Box<dyn Fn() + Send + Sync> { Box::new(move || page.reload()) });
         let service = settings.service();
         Self {
-            source: Source::reloading(service, limits, handle, "the rules", reload_page),
+            source: Source::new(service, limits, handle, "the rules", reload_page),
             layer,
             page,
             store,
@@ -167,7 +166,7 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     );
     let limits = Limits::new(&settings, rules, page, store);
     let store = &limits.store;
-    let state = StateFile::new(settings.state.as_deref(), store);
+    let state = StateFile::new(settings.store.state.as_deref(), store);
     // The recorder has to be installed before anything is counted.
     let metrics = limits.metrics(&listeners);
     let running = Running::start(&settings, &limits, listener, &certificates)?;
@@ -175,7 +174,7 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let metrics = metrics.map(|metrics| metrics.with_connections(connections));
     let admin = limits.admin(&running);
     // The counters of the running server exist before the metrics are served.
-    let needed = settings.ready_needs_store.then(|| store.clone());
+    let needed = settings.store.ready_needs_store.then(|| store.clone());
     let metered = metrics.as_ref();
     let side_servers = SideServers::start(listeners, metered, admin, &running.draining, needed);
     let reload = || {
@@ -288,7 +287,7 @@ struct SideListeners {
 
 impl SideListeners {
     async fn new(settings: &Settings) -> Result<Self, ServeError> {
-        let admin = AdminListener::listen(&settings.service()).await?;
+        let admin = AdminListener::listen(&settings.operators).await?;
         let http = match settings.http {
             Some(address) => Some(listen_unless_off(address, "--http").await?),
             None => None,
@@ -331,12 +330,9 @@ impl SideServers {
             let probes =
                 probes(move || !draining.has_begun() && needed.as_ref().is_none_or(Store::is_up));
             let routes = metrics.router().merge(probes);
-            let answer = move |request, peer| call_routes(routes.clone(), request, peer);
-            let (limits, until) = (
-                (ConnectionLimits::http(MAX_CONNECTIONS), None),
-                stopped.clone(),
-            );
-            servers.spawn(connections::serve(listener, None, limits, answer, until));
+            let limits = ConnectionLimits::http(MAX_CONNECTIONS);
+            let until = stopped.clone();
+            servers.spawn(serve_routes(listener, None, limits, routes, until));
         }
         if let Some(listener) = listeners.admin {
             servers.spawn(admin.serve(listener, stopped));

@@ -1,7 +1,7 @@
 //! Messages as JSON, by the rules of protocol buffers: names in either spelling, and 64-bit numbers as texts.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
 use crate::protobuf_messages::{
     Code, DescriptorStatus, Entry, MAX_DESCRIPTORS, MAX_ENTRIES, RateLimit, RateLimitDescriptor,
@@ -134,40 +134,30 @@ fn unit(name: &str, json: &Json) -> Result<i32, String> {
 
 /// A response without fields that are 0 or empty.
 pub(crate) fn response(response: &RateLimitResponse) -> Json {
-    let mut object = Map::new();
-    put(&mut object, "overallCode", code(response.overall_code));
-    let statuses = response.statuses.iter().map(status);
-    put_list(&mut object, "statuses", statuses);
-    let headers = response
-        .response_headers_to_add
-        .iter()
-        .map(|header| json!({"key": header.key, "value": header.value}));
-    put_list(&mut object, "responseHeadersToAdd", headers);
-    if !response.raw_body.is_empty() {
-        let body = STANDARD.encode(&response.raw_body);
-        put(&mut object, "rawBody", Some(body.into()));
-    }
-    if let Some(metadata) = &response.dynamic_metadata {
-        put(&mut object, "dynamicMetadata", Some(of_struct(metadata)));
-    }
-    Json::Object(object)
+    let headers = response.response_headers_to_add.iter();
+    let headers = headers.map(|header| json!({"key": header.key, "value": header.value}));
+    without_defaults(json!({
+        "overallCode": code(response.overall_code),
+        "statuses": response.statuses.iter().map(status).collect::<Json>(),
+        "responseHeadersToAdd": headers.collect::<Json>(),
+        "rawBody": STANDARD.encode(&response.raw_body),
+        "dynamicMetadata": response.dynamic_metadata.as_ref().map(of_struct),
+    }))
 }
 
-fn put(object: &mut Map<String, Json>, name: &str, value: Option<Json>) {
-    if let Some(value) = value {
-        object.insert(name.to_owned(), value);
+/// An object without the fields that are null, 0 or empty.
+fn without_defaults(mut json: Json) -> Json {
+    let is_set = |value: &Json| match value {
+        Json::Null => false,
+        Json::Number(number) => number.as_u64() != Some(0),
+        Json::String(text) => !text.is_empty(),
+        Json::Array(items) => !items.is_empty(),
+        _ => true,
+    };
+    if let Some(object) = json.as_object_mut() {
+        object.retain(|_, value| is_set(value));
     }
-}
-
-fn put_list(object: &mut Map<String, Json>, name: &str, items: impl Iterator<Item = Json>) {
-    let items: Vec<Json> = items.collect();
-    put(
-        object,
-        name,
-        Some(items)
-            .filter(|items| !items.is_empty())
-            .map(Json::from),
-    );
+    json
 }
 
 fn code(code: i32) -> Option<Json> {
@@ -177,46 +167,23 @@ fn code(code: i32) -> Option<Json> {
     code.map(|code| code.name().into())
 }
 
-fn positive(number: u32) -> Option<Json> {
-    Some(number).filter(|number| *number > 0).map(Json::from)
-}
-
 fn status(status: &DescriptorStatus) -> Json {
-    let mut object = Map::new();
-    put(&mut object, "code", code(status.code));
-    put(
-        &mut object,
-        "currentLimit",
-        status.current_limit.as_ref().map(limit),
-    );
-    put(
-        &mut object,
-        "limitRemaining",
-        positive(status.limit_remaining),
-    );
-    let reset = status
-        .duration_until_reset
-        .map(|reset| format!("{}s", reset.seconds).into());
-    put(&mut object, "durationUntilReset", reset);
-    Json::Object(object)
+    let reset = status.duration_until_reset;
+    without_defaults(json!({
+        "code": code(status.code),
+        "currentLimit": status.current_limit.as_ref().map(limit),
+        "limitRemaining": status.limit_remaining,
+        "durationUntilReset": reset.map(|reset| format!("{}s", reset.seconds)),
+    }))
 }
 
 fn limit(limit: &RateLimit) -> Json {
-    let mut object = Map::new();
-    let name = Some(limit.name.as_str()).filter(|name| !name.is_empty());
-    put(&mut object, "name", name.map(Json::from));
-    put(
-        &mut object,
-        "requestsPerUnit",
-        positive(limit.requests_per_unit),
-    );
-    put(&mut object, "unit", Some(limit.unit().name().into()));
-    put(
-        &mut object,
-        "unitMultiplier",
-        limit.unit_multiplier.map(Json::from),
-    );
-    Json::Object(object)
+    without_defaults(json!({
+        "name": limit.name,
+        "requestsPerUnit": limit.requests_per_unit,
+        "unit": limit.unit().name(),
+        "unitMultiplier": limit.unit_multiplier,
+    }))
 }
 
 fn of_struct(message: &Struct) -> Json {

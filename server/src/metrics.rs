@@ -206,7 +206,7 @@ impl Metrics {
             ticks.tick().await;
             recorder.run_upkeep();
             if let Store::Redis(redis) = store
-                && (!store.is_up() || source.settings().ready_needs_store)
+                && (!store.is_up() || source.settings().store.ready_needs_store)
             {
                 // The store's health has the result.
                 drop(redis.check().await);
@@ -380,7 +380,7 @@ impl Text {
         self.0.push_str(other);
     }
 
-    pub(crate) fn into_string(self) -> String {
+    fn into_string(self) -> String {
         self.0
     }
 }
@@ -391,13 +391,13 @@ impl Family<'_> {
     }
 
     /// A sample with prepared [`labels`].
-    pub(crate) fn labelled(&mut self, labels: &str, value: impl Display) {
+    fn labelled(&mut self, labels: &str, value: impl Display) {
         let _ = writeln!(self.text, "{}{labels} {value}", self.name);
     }
 }
 
 /// Labels as they are written after a name: `{backend="local"}`.
-pub(crate) fn label_text<'l>(labels: impl Iterator<Item = (&'l str, &'l str)>) -> String {
+fn label_text<'l>(labels: impl Iterator<Item = (&'l str, &'l str)>) -> String {
     let mut text = String::new();
     for (name, value) in labels {
         let before = if text.is_empty() { '{' } else { ',' };

@@ -86,18 +86,8 @@ fn removal(before: &Rules, after: &Rules) -> Option<String> {
 }
 
 impl Source {
-    /// A source with rules that are in force already.
+    /// A source with rules that are in force already, which calls `reload_others` with each reload.
     pub(crate) fn new(
-        settings: Settings,
-        limits: RateLimits,
-        auth: Option<RulesHandle>,
-        of_requests: &'static str,
-    ) -> Self {
-        Self::reloading(settings, limits, auth, of_requests, None)
-    }
-
-    /// A source that calls `reload_others` with each reload.
-    pub(crate) fn reloading(
         settings: Settings,
         limits: RateLimits,
         auth: Option<RulesHandle>,

@@ -1,4 +1,4 @@
-//! The service: listeners, signals, and shutdown.
+//! The service: its parts, its listeners, its servers, and shutdown.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -24,6 +24,7 @@ use crate::{
     check_route,
     connections::{
         self, ConnectionLimits, Listener as _, MAX_CONNECTIONS, RequestBody, call_routes, listen,
+        serve_routes,
     },
     decide::RateLimits,
     decision_counts::DecisionCounts,
@@ -36,8 +37,8 @@ use crate::{
     rlqs::{self, RateLimitQuotaService},
     rls,
     rules_source::{Source, warn_of},
-    shutdown::{self, Signals, Stop, Stopped},
-    store::{self, RedisOptions, StateFile, Store, save_at_end, save_each_minute},
+    shutdown::{self, Signals, Stop},
+    store::{StateFile, Store, save_at_end, save_each_minute},
     telemetry::{Caller, observed},
     tls::{self, Tls},
     watch::{Watch, reload_on_change},
@@ -45,8 +46,8 @@ use crate::{
 };
 pub use crate::{
     errors::ServeError,
-    settings::{DEFAULT_DEADLINE, Settings},
-    store::RedisTlsFiles,
+    settings::{DEFAULT_DEADLINE, OperatorSettings, Settings},
+    store::StoreSettings,
 };
 
 /// Serves until the process gets a signal to stop, then completes active requests. Operators follow it in the log, by
@@ -126,7 +127,7 @@ impl Parts {
         let store = store(&settings)?;
         let counters = store.counters(settings.on_failure);
         let limits = RateLimits::new(counters, settings.modes.clone());
-        let counts = Arc::new(DecisionCounts::new(settings.admin.is_some()));
+        let counts = Arc::new(DecisionCounts::new(settings.operators.admin.is_some()));
         let auth = auth(&settings, &store, (limits.top(), &counts))?;
         let handle = auth.as_ref().map(RulesLayer::handle);
         if let Some(rules) = rules {
@@ -142,6 +143,7 @@ impl Parts {
             limits.clone(),
             handle,
             "the rules of /v1/auth",
+            None,
         );
         let client = source.client()?;
         Ok(Self {
@@ -215,7 +217,11 @@ impl Parts {
     fn router(&self, draining: Draining) -> Router {
         let limits = self.limits.clone();
         let handle = self.auth.as_ref().map(RulesLayer::handle);
-        let store = self.settings.ready_needs_store.then(|| self.store.clone());
+        let store = self
+            .settings
+            .store
+            .ready_needs_store
+            .then(|| self.store.clone());
         let (settings, known) = (self.settings.clone(), limits.clone());
         let is_ready = move || {
             let has_store = || store.as_ref().is_none_or(Store::is_up);
@@ -235,7 +241,7 @@ impl Parts {
 
     /// The file of the counts, if there is one.
     fn state_file(&self) -> Option<StateFile> {
-        StateFile::new(self.settings.state.as_deref(), &self.store)
+        StateFile::new(self.settings.store.state.as_deref(), &self.store)
     }
 
     /// Runs periodic tasks; never completes.
@@ -279,7 +285,7 @@ fn reservation_key(settings: &Settings) -> Result<ReservationKey, ServeError> {
     let Some(file) = &settings.reservation_key_file else {
         return ReservationKey::random();
     };
-    if settings.redis.is_none() && settings.state.is_none() {
+    if settings.store.redis.is_none() && settings.store.state.is_none() {
         let text = "--reservation-key-file is for counts that another process continues: add --redis or --state, or \
                     leave it";
         return Err(ServeError(text.to_owned()));
@@ -313,25 +319,17 @@ fn has_required_limits(settings: &Settings, limits: &RateLimits) -> bool {
 }
 
 fn store(settings: &Settings) -> Result<Store, ServeError> {
-    store::check(settings.state.as_deref(), settings.redis.as_ref())?;
-    let Some(address) = &settings.redis else {
-        let store = LocalStore::builder().max_keys(settings.max_keys);
-        let store = match &settings.state {
-            Some(state) => store.restore_or_new(state),
-            None => store.build(),
-        };
-        return store
-            .map(Store::Local)
-            .map_err(|error| fault("--max-keys", &error));
+    if let Some(store) = settings.store.connect()? {
+        return Ok(Store::Redis(store));
+    }
+    let store = LocalStore::builder().max_keys(settings.max_keys);
+    let store = match &settings.store.state {
+        Some(state) => store.restore_or_new(state),
+        None => store.build(),
     };
-    let options = RedisOptions {
-        deadline: settings.redis_deadline,
-        prefix: settings.redis_prefix.as_deref(),
-        password: settings.redis_password_file.as_ref(),
-        tls: &settings.redis_tls,
-        sharding_proxy: settings.redis_sharding_proxy,
-    };
-    options.connect(address).map(Store::Redis)
+    store
+        .map(Store::Local)
+        .map_err(|error| fault("--max-keys", &error))
 }
 
 fn auth(
@@ -373,7 +371,10 @@ impl Servers {
         let (stop, stopped) = shutdown::stop();
         let (health, health_service) = health_reporter();
         set_health(&health, parts.serves_limits(), ServingStatus::Serving).await;
-        let health_task = follow_limits(parts, health.clone());
+        let (mut health_task, followed) = (JoinSet::new(), health.clone());
+        health_task.spawn(parts.follow_limits(async move |serves_limits| {
+            set_health(&followed, serves_limits, ServingStatus::Serving).await;
+        }));
         let draining = Draining::default();
         let mut running = JoinSet::new();
 
@@ -389,8 +390,20 @@ impl Servers {
         let until = stopped.clone();
         running.spawn(connections::serve(listener, tls, limits, answer, until));
 
+        let (tls, until) = (parts.tls.clone(), stopped.clone());
+        let limits = ConnectionLimits::grpc(parts.settings.grpc_max_age);
+        let limits = limits.with_shares(parts.quotas.is_some());
         let routes = services(parts, health_service);
-        serve_grpc(parts, listeners.grpc, routes, &stopped, &mut running);
+        match listeners.grpc {
+            GrpcListener::Tcp(grpc) => {
+                running.spawn(serve_routes(grpc, tls, limits, routes, until))
+            }
+            // The file system's permissions guard a Unix socket.
+            #[cfg(unix)]
+            GrpcListener::Unix(grpc) => {
+                running.spawn(serve_routes(grpc, None, limits, routes, until))
+            }
+        };
         if let Some(quotas) = &parts.quotas {
             // Streams of reports have no end of their own.
             let (shares, stopped) = (quotas.0.clone(), stopped.stopped.clone());
@@ -399,8 +412,12 @@ impl Servers {
                 shares.end_streams();
             });
         }
-        if let Some(listener) = listeners.prometheus {
-            serve_metrics(parts, listener, &stopped, &mut running);
+        if let (Some(listener), Some((_, path))) =
+            (listeners.prometheus, &parts.settings.prometheus)
+        {
+            let (routes, until) = (parts.metrics.router_at(path), stopped.clone());
+            let limits = ConnectionLimits::http(MAX_CONNECTIONS);
+            running.spawn(serve_routes(listener, None, limits, routes, until));
         }
         if let Some(listener) = listeners.admin {
             running.spawn(parts.admin(draining.clone()).serve(listener, stopped));
@@ -422,60 +439,6 @@ impl Servers {
         let all = async { while self.running.join_next().await.is_some() {} };
         shutdown::drain(drain, &self.stop, all).await
     }
-}
-
-/// A task that sets the health after each set of the control plane.
-fn follow_limits(parts: &Parts, health: HealthReporter) -> JoinSet<()> {
-    let mut task = JoinSet::new();
-    task.spawn(parts.follow_limits(async move |serves_limits| {
-        set_health(&health, serves_limits, ServingStatus::Serving).await;
-    }));
-    task
-}
-
-fn serve_grpc(
-    parts: &Parts,
-    listener: GrpcListener,
-    routes: Router,
-    stopped: &Stopped,
-    running: &mut JoinSet<()>,
-) {
-    let answer = move |request, peer| call_routes(routes.clone(), request, peer);
-    let (tls, until) = (parts.tls.clone(), stopped.clone());
-    let limits = ConnectionLimits::grpc(parts.settings.grpc_max_age);
-    let limits = (limits.with_shares(parts.quotas.is_some()), None);
-    match listener {
-        GrpcListener::Tcp(listener) => {
-            running.spawn(connections::serve(listener, tls, limits, answer, until))
-        }
-        // The file system's permissions guard a Unix socket.
-        #[cfg(unix)]
-        GrpcListener::Unix(listener) => {
-            running.spawn(connections::serve(listener, None, limits, answer, until))
-        }
-    };
-}
-
-/// Serves metrics on a listener of their own.
-fn serve_metrics(
-    parts: &Parts,
-    listener: TcpListener,
-    stopped: &Stopped,
-    running: &mut JoinSet<()>,
-) {
-    let Some((_, path)) = &parts.settings.prometheus else {
-        return;
-    };
-    let routes = parts.metrics.router_at(path);
-    let answer = move |request, peer| call_routes(routes.clone(), request, peer);
-    let limits = (ConnectionLimits::http(MAX_CONNECTIONS), None);
-    running.spawn(connections::serve(
-        listener,
-        None,
-        limits,
-        answer,
-        stopped.clone(),
-    ));
 }
 
 /// The gRPC services.
@@ -527,7 +490,7 @@ impl Listeners {
                 Some((address, _)) => Some(listen(*address, "PROMETHEUS_ADDR").await?.0),
                 None => None,
             },
-            admin: AdminListener::listen(settings).await?,
+            admin: AdminListener::listen(&settings.operators).await?,
         })
     }
 }

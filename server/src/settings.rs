@@ -8,8 +8,6 @@ use std::{
 };
 
 use ipnet::IpNet;
-#[cfg(doc)]
-use tower_ratelimit::RedisStore;
 use tower_ratelimit::{
     OnFailure,
     rules::{Format, RulesError},
@@ -21,7 +19,7 @@ use crate::{
     errors::{ServeError, counted, fault},
     lyft::{Builder, FilesOf, Rules},
     rlqs::RlqsSettings,
-    store::{RedisTlsFiles, Store},
+    store::{Store, StoreSettings},
     tls::TlsFiles,
     xds::ControlPlane,
 };
@@ -68,47 +66,51 @@ pub struct Settings {
     pub tls: Option<TlsFiles>,
     /// Whether the HTTP service uses the same TLS files. Defaults to false.
     pub http_tls: bool,
-    /// The address of Redis. Defaults to none: this process counts alone.
-    pub redis: Option<String>,
-    /// A file with the password of Redis, if the address has none. Defaults to none.
-    pub redis_password_file: Option<PathBuf>,
-    /// Certificates for an encrypted address of Redis. Defaults to none: the system's authorities.
-    pub redis_tls: RedisTlsFiles,
-    /// Whether the service is ready only while Redis responds. Defaults to false: `on_failure` decides meanwhile.
-    pub ready_needs_store: bool,
-    /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
-    pub redis_prefix: Option<String>,
-    /// Whether the address is a proxy that spreads keys over several servers, such as Envoy or twemproxy. Defaults to
-    /// false.
-    pub redis_sharding_proxy: bool,
-    /// The deadline of Redis for a decision. Defaults to [`DEFAULT_DEADLINE`].
-    pub redis_deadline: Duration,
+    /// Where the counts are. The deadline of Redis defaults to [`DEFAULT_DEADLINE`].
+    pub store: StoreSettings,
     /// The policy while Redis does not respond. Defaults to [`OnFailure::local`].
     pub on_failure: OnFailure,
     /// The name of the setting of `on_failure` in the log. Defaults to `--on-failure`.
     pub on_failure_setting: &'static str,
     /// The most keys counted in this process, without Redis. Defaults to 262,144.
     pub max_keys: usize,
-    /// The file of the counts, restored at the start, and saved each minute and at the end.
-    /// Not with Redis. Defaults to none: all keys start afresh.
-    pub state: Option<PathBuf>,
     /// How long the service accepts requests after SIGTERM, while the probes report not ready. Defaults to 5 seconds.
     pub drain: Duration,
     /// How requests are charged and answered, for all rules.
     pub modes: Modes,
     /// A further address for metrics, and the path of its route. Defaults to none: the HTTP service has `/metrics`.
     pub prometheus: Option<(SocketAddr, String)>,
+    /// The admin service. Defaults to none.
+    pub operators: OperatorSettings,
+}
+
+/// The admin service, and what operators see.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct OperatorSettings {
     /// The address of the admin service: a loopback address, unless there is a token. Defaults to none: no such
     /// service.
     pub admin: Option<SocketAddr>,
     /// The file with the token of the admin service, of at least 32 characters. Defaults to none.
-    pub admin_token_file: Option<PathBuf>,
+    pub token_file: Option<PathBuf>,
     /// Further hosts that the admin service accepts. Defaults to none.
-    pub admin_hosts: Vec<String>,
+    pub hosts: Vec<String>,
     /// Whether the admin service and the log reveal keys, such as addresses. Defaults to false: they show digests.
     pub reveal_keys: bool,
     /// Whether the admin service has a page of limits as they act. The default is true.
-    pub admin_page: bool,
+    pub page: bool,
+}
+
+impl Default for OperatorSettings {
+    fn default() -> Self {
+        Self {
+            admin: None,
+            token_file: None,
+            hosts: Vec::new(),
+            reveal_keys: false,
+            page: true,
+        }
+    }
 }
 
 /// The networks that are trusted by default.
@@ -138,25 +140,14 @@ impl Settings {
             http: here(8080),
             tls: None,
             http_tls: false,
-            redis: None,
-            redis_password_file: None,
-            redis_tls: RedisTlsFiles::default(),
-            ready_needs_store: false,
-            redis_prefix: None,
-            redis_sharding_proxy: false,
-            redis_deadline: DEFAULT_DEADLINE,
+            store: StoreSettings::new(DEFAULT_DEADLINE),
             on_failure: OnFailure::local(),
             on_failure_setting: "--on-failure",
             max_keys: 262_144,
-            state: None,
             drain: Duration::from_secs(5),
             modes: Modes::default(),
             prometheus: None,
-            admin: None,
-            admin_token_file: None,
-            admin_hosts: Vec::new(),
-            reveal_keys: false,
-            admin_page: true,
+            operators: OperatorSettings::default(),
         }
     }
 

@@ -179,7 +179,7 @@ pub(crate) fn ready() {
 }
 
 /// The process reads its files again, until it is [`ready`].
-pub(crate) fn reloading() {
+fn reloading() {
     #[cfg(target_os = "linux")]
     if let Ok(now) = sd_notify::NotifyState::monotonic_usec_now() {
         notify(&[sd_notify::NotifyState::Reloading, now]);

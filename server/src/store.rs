@@ -1,4 +1,4 @@
-//! The store of all counts: this process, or Redis.
+//! The store of all counts: this process, which keeps them in a state file, or Redis.
 
 use std::{
     future::pending,
@@ -18,16 +18,80 @@ use tracing::{debug, error, info};
 use crate::{
     errors::{ServeError, counted, fault},
     limiters_by_period::Counters,
+    tls::ClientTls,
 };
 
-/// PEM files for an encrypted address of Redis, read for each connection.
-#[derive(Debug, Clone, Default)]
+/// Where the counts of a service are.
+#[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct RedisTlsFiles {
-    /// Certificates of authorities. Defaults to those of the system.
-    pub authority: Option<PathBuf>,
-    /// The certificate of this service, and its key. Defaults to none.
-    pub certificate: Option<(PathBuf, PathBuf)>,
+pub struct StoreSettings {
+    /// The address of Redis. Defaults to none: this process counts alone.
+    pub redis: Option<String>,
+    /// A file with the password of Redis, if the address has none. Defaults to none. This file and those of TLS are read
+    /// for each connection.
+    pub redis_password_file: Option<PathBuf>,
+    /// Certificates for an encrypted address of Redis, whose host is always the name in them. Defaults to none: the
+    /// system's authorities.
+    pub redis_tls: ClientTls,
+    /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
+    pub redis_prefix: Option<String>,
+    /// Whether the address is a proxy that spreads keys over several servers, such as Envoy or twemproxy. Defaults to
+    /// false.
+    pub redis_sharding_proxy: bool,
+    /// The deadline of Redis for a decision.
+    pub redis_deadline: Duration,
+    /// Whether the service is ready only while Redis responds. Defaults to false: `on_failure` decides meanwhile.
+    pub ready_needs_store: bool,
+    /// The file of the counts, restored at the start, and saved each minute and at the end.
+    /// Not with Redis. Defaults to none: all keys start afresh.
+    pub state: Option<PathBuf>,
+}
+
+impl StoreSettings {
+    pub(crate) fn new(redis_deadline: Duration) -> Self {
+        Self {
+            redis: None,
+            redis_password_file: None,
+            redis_tls: ClientTls::default(),
+            redis_prefix: None,
+            redis_sharding_proxy: false,
+            redis_deadline,
+            ready_needs_store: false,
+            state: None,
+        }
+    }
+
+    /// Connects to Redis; `None` if this process counts alone.
+    pub(crate) fn connect(&self) -> Result<Option<RedisStore>, ServeError> {
+        let Some(address) = &self.redis else {
+            return Ok(None);
+        };
+        if let Some(state) = &self.state {
+            return Err(ServeError(format!(
+                "--state {}: a state file has the counts of this process, and with --redis they are in Redis, which keeps \
+                 them: leave one of the two out",
+                state.display()
+            )));
+        }
+        let mut store = RedisStore::builder().deadline(self.redis_deadline);
+        if let Some(prefix) = &self.redis_prefix {
+            store = store.prefix(prefix);
+        }
+        if let Some(password) = &self.redis_password_file {
+            store = store.password_file(password);
+        }
+        if let Some(authority) = &self.redis_tls.authority {
+            store = store.tls_authorities_file(authority);
+        }
+        if let Some((certificate, key)) = &self.redis_tls.certificate {
+            store = store.tls_client_certificate_files(certificate, key);
+        }
+        if self.redis_sharding_proxy {
+            store = store.sharding_proxy();
+        }
+        let store = store.connect(address);
+        store.map(Some).map_err(|error| fault("--redis", &error))
+    }
 }
 
 /// The store of all counts.
@@ -93,41 +157,6 @@ impl Store {
     }
 }
 
-/// How to connect to Redis. The files are read again for each connection.
-pub(crate) struct RedisOptions<'a> {
-    pub(crate) deadline: Duration,
-    /// The prefix of all keys.
-    pub(crate) prefix: Option<&'a str>,
-    pub(crate) password: Option<&'a PathBuf>,
-    pub(crate) tls: &'a RedisTlsFiles,
-    pub(crate) sharding_proxy: bool,
-}
-
-impl RedisOptions<'_> {
-    /// Connects to the store at this address.
-    pub(crate) fn connect(self, address: &str) -> Result<RedisStore, ServeError> {
-        let mut store = RedisStore::builder().deadline(self.deadline);
-        if let Some(prefix) = self.prefix {
-            store = store.prefix(prefix);
-        }
-        if let Some(password) = self.password {
-            store = store.password_file(password);
-        }
-        if let Some(authority) = &self.tls.authority {
-            store = store.tls_authorities_file(authority);
-        }
-        if let Some((certificate, key)) = &self.tls.certificate {
-            store = store.tls_client_certificate_files(certificate, key);
-        }
-        if self.sharding_proxy {
-            store = store.sharding_proxy();
-        }
-        store
-            .connect(address)
-            .map_err(|error| fault("--redis", &error))
-    }
-}
-
 /// The time between two saves: the counts that a process loses if it is killed.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
@@ -137,22 +166,6 @@ pub(crate) struct StateFile {
     path: PathBuf,
     store: LocalStore,
     saving: Arc<Mutex<()>>,
-}
-
-/// Checks that the counts of a state file are those of this process.
-///
-/// # Errors
-///
-/// When they are in Redis.
-pub(crate) fn check(state: Option<&Path>, redis: Option<&String>) -> Result<(), ServeError> {
-    match (state, redis) {
-        (Some(state), Some(_)) => Err(ServeError(format!(
-            "--state {}: a state file has the counts of this process, and with --redis they are in Redis, which keeps \
-             them: leave one of the two out",
-            state.display()
-        ))),
-        _ => Ok(()),
-    }
 }
 
 impl StateFile {
@@ -256,9 +269,11 @@ mod tests {
 
     #[test]
     fn state_of_redis_is_refused() {
-        let (state, redis) = (Path::new("s"), "redis://a".to_owned());
-        assert!(check(Some(state), None).is_ok() && check(None, Some(&redis)).is_ok());
-        let error = check(Some(state), Some(&redis)).expect_err("both");
+        let mut settings = StoreSettings::new(Duration::from_secs(1));
+        settings.state = Some("s".into());
+        assert!(settings.connect().expect("no Redis").is_none());
+        settings.redis = Some("redis://a".to_owned());
+        let error = settings.connect().expect_err("both");
         assert!(error.to_string().contains("--redis"), "{error}");
     }
 }

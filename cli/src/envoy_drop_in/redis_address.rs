@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tower_ratelimit::RedisStore;
-use tower_ratelimit_server::serve::RedisTlsFiles;
+use tower_ratelimit_server::ClientTls;
 
 use super::variables::Variables;
 
@@ -297,8 +297,8 @@ const ANY_ADDRESS: &str = "redis://127.0.0.1";
 pub(super) fn certificates(
     variables: &Variables,
     address: Option<&str>,
-) -> Result<RedisTlsFiles, String> {
-    let mut files = RedisTlsFiles::default();
+) -> Result<ClientTls, String> {
+    let mut files = ClientTls::default();
     let is_encrypted = address
         .is_some_and(|address| address.starts_with("rediss") || address.starts_with("valkeys"));
     if !is_encrypted {

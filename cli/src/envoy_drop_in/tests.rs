@@ -15,9 +15,12 @@ fn defaults_are_those_of_the_reference() {
     assert_eq!(settings.http.to_string(), "0.0.0.0:8080");
     assert!(settings.watch && !settings.merge_domains);
     assert_eq!(settings.files, FilesOf::All { dot_files: true });
-    assert_eq!(settings.redis, None);
+    assert_eq!(settings.store.redis, None);
     assert_eq!(settings.grpc_max_age, Duration::from_secs(86_400));
-    assert_eq!(settings.admin, Some(([127, 0, 0, 1], 6070).into()));
+    assert_eq!(
+        settings.operators.admin,
+        Some(([127, 0, 0, 1], 6070).into())
+    );
 }
 
 /// The reference's compose file sets variables of all sources and stores.
@@ -41,9 +44,12 @@ fn environment_of_the_compose_file_is_accepted() {
         ("DEBUG_PORT", "6071"),
     ])
     .expect("settings");
-    assert_eq!(settings.admin, Some(([127, 0, 0, 1], 6071).into()));
+    assert_eq!(
+        settings.operators.admin,
+        Some(([127, 0, 0, 1], 6071).into())
+    );
     let off = read(&[("DEBUG_PORT", "off")]).expect("settings");
-    assert_eq!(off.admin, None);
+    assert_eq!(off.operators.admin, None);
 }
 
 #[test]
@@ -93,9 +99,9 @@ fn variables_are_read() {
     assert_eq!(settings.http.to_string(), "[::1]:2");
     assert_eq!(settings.grpc_uds, Some("/run/rl.sock".into()));
     assert_eq!(settings.grpc_max_age, Duration::from_secs(1_800));
-    assert_eq!(settings.redis_deadline, Duration::from_millis(150));
-    assert_eq!(settings.redis_prefix.as_deref(), Some("rl"));
-    assert!(settings.redis_sharding_proxy);
+    assert_eq!(settings.store.redis_deadline, Duration::from_millis(150));
+    assert_eq!(settings.store.redis_prefix.as_deref(), Some("rl"));
+    assert!(settings.store.redis_sharding_proxy);
     assert!(settings.merge_domains);
     let prometheus = settings.prometheus.expect("a listener");
     assert_eq!(
@@ -173,13 +179,16 @@ fn zero_and_false_are_those_of_the_reference() {
         ("CACHE_KEY_PREFIX", "my app:"),
     ])
     .expect("settings");
-    assert_eq!(settings.redis_deadline, LONGEST_DEADLINE);
+    assert_eq!(settings.store.redis_deadline, LONGEST_DEADLINE);
     assert_eq!(settings.grpc_max_age, Duration::ZERO);
-    assert_eq!(settings.redis_prefix.as_deref(), Some("my%20app:"));
-    assert!(!settings.ready_needs_store);
+    assert_eq!(settings.store.redis_prefix.as_deref(), Some("my%20app:"));
+    assert!(!settings.store.ready_needs_store);
     for (text, seconds) in [("2h", 3_600.0), ("1.5s", 1.5), ("1m30s", 90.0)] {
         let settings = read(&[("REDIS_TIMEOUT", text)]).expect("settings");
-        assert_eq!(settings.redis_deadline, Duration::from_secs_f64(seconds));
+        assert_eq!(
+            settings.store.redis_deadline,
+            Duration::from_secs_f64(seconds)
+        );
     }
 }
 
@@ -187,6 +196,6 @@ fn zero_and_false_are_those_of_the_reference() {
 fn readiness_may_need_redis() {
     let check = ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true");
     let settings = read(&[check, ("REDIS_URL", "/run/redis.sock")]).expect("settings");
-    assert!(settings.ready_needs_store);
-    assert!(!read(&[check]).expect("settings").ready_needs_store);
+    assert!(settings.store.ready_needs_store);
+    assert!(!read(&[check]).expect("settings").store.ready_needs_store);
 }

@@ -1,4 +1,5 @@
-//! Routes for keys: read, reset, refund, charge; and the keys that are denied most often.
+//! Routes for keys: read, reset, refund, charge; the keys that are denied most often, and
+//! the shares of clients.
 
 use std::{borrow::Cow, collections::BTreeMap, net::SocketAddr, sync::atomic::Ordering};
 
@@ -83,7 +84,7 @@ pub(super) async fn top(State(admin): State<Admin>, Query(fields): Query<Fields>
         Some(Err(_)) => return Err(bad("n is a number")),
     };
     let rule = fields.get("rule").map(String::as_str);
-    let report = admin.source().limits().top().report(usize::MAX);
+    let report = admin.0.source.limits().top().report(usize::MAX);
     let keys: Vec<Value> = report
         .keys()
         .iter()
@@ -129,8 +130,8 @@ pub(super) async fn reveal(
 
 /// `GET /v1/stats`.
 pub(super) async fn stats(State(admin): State<Admin>) -> Response {
-    let rules = admin.source().rules();
-    let store = match admin.store() {
+    let rules = admin.0.source.rules();
+    let store = match &admin.0.store {
         Store::Local(store) => json!({
             "backend": "local",
             "tracked_keys": store.tracked_keys(),
@@ -170,12 +171,12 @@ impl Admin {
         key: &str,
         operation: Operation,
     ) -> Result<Value, Response> {
-        if let Some(auth) = self.source().auth()
+        if let Some(auth) = self.0.source.auth()
             && let Some(answer) = of_request(auth, (rule, key), operation).await
         {
             return answer;
         }
-        let limits = self.source().limits();
+        let limits = self.0.source.limits();
         let count = limits
             .operate(rule, entries(key), operation)
             .await
@@ -221,7 +222,7 @@ impl Admin {
         if digits.is_none_or(|digits| digits.len() != SHOWN_DIGITS) {
             return Some(key.into());
         }
-        let report = self.source().limits().top().report(usize::MAX);
+        let report = self.0.source.limits().top().report(usize::MAX);
         let mut denied = report.keys().iter();
         let found = denied.find(|top| digest(top.key()) == key)?;
         Some(found.key().to_text().into())
@@ -354,7 +355,7 @@ pub(super) fn unavailable(error: &dyn std::error::Error) -> Response {
 
 /// `GET /v1/shares?domain=&bucket=`.
 pub(super) async fn shares(State(admin): State<Admin>, Query(fields): Query<Fields>) -> Answer {
-    let Some(shares) = admin.shares() else {
+    let Some(shares) = admin.0.shares.as_ref() else {
         return Err(not_found(
             "there are no shares: the service runs without --rlqs",
         ));

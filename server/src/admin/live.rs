@@ -6,7 +6,7 @@ use std::{
     collections::HashMap,
     convert::Infallible,
     sync::{Arc, LazyLock},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 use axum::{
@@ -22,19 +22,19 @@ use http::{
         X_CONTENT_TYPE_OPTIONS,
     },
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, watch},
     time::{MissedTickBehavior, interval, sleep},
 };
 use tokio_stream::wrappers::ReceiverStream;
-use tower_ratelimit::{RedisStore, observe::TopKey, store::StoreStats};
+use tower_ratelimit::{observe::TopKey, store::StoreStats};
 
 use super::{
     Admin, Fields, fault,
     live_state::{Histories, History, MAX_VIEWERS, Sampled, Second},
-    ok,
+    ok, seconds,
 };
 use crate::{
     decision_counts::{DecisionCounts, Totals},
@@ -104,11 +104,11 @@ impl Admin {
     }
 
     fn sample_once(&self) {
-        let live = self.live();
-        let totals = totals(self.source(), &live.sources.counts);
+        let live = &self.0.live;
+        let totals = totals(&self.0.source, &live.sources.counts);
         let mut sampled = live.sampled();
         sampled.histories.sample(totals);
-        if let Store::Redis(store) = self.store() {
+        if let Store::Redis(store) = &self.0.store {
             sampled.sample_store(store.stats());
         }
         drop(sampled);
@@ -155,7 +155,7 @@ const MAX_NAME: usize = 200;
 impl Admin {
     /// The state now. With `has_history`, each limit has its last five minutes.
     fn snapshot(&self, has_history: bool) -> Value {
-        let live = self.live();
+        let live = &self.0.live;
         let sampled = live.sampled();
         let Sampled {
             histories,
@@ -166,7 +166,7 @@ impl Admin {
         let limits: Vec<Value> = { histories.ranked(MAX_LIMITS).into_iter() }
             .map(|(name, history)| limit(name, histories, history, has_history))
             .collect();
-        let store = store(self.store(), *degraded_now, earlier);
+        let store = store(&self.0.store, *degraded_now, earlier);
         drop(sampled);
         let rooms = (live.sources.rooms)().into_iter();
         let rooms =
@@ -185,7 +185,7 @@ impl Admin {
     }
 
     fn rules_state(&self) -> Value {
-        let source = self.source();
+        let source = &self.0.source;
         let loads = source.loads();
         let (all_on, off) = source.switches();
         json!({
@@ -198,7 +198,7 @@ impl Admin {
     }
 
     fn top_keys(&self) -> Vec<Value> {
-        let top = self.source().limits().top().report(MAX_KEYS);
+        let top = self.0.source.limits().top().report(MAX_KEYS);
         let one = |key: &TopKey| {
             json!({
                 "limit": shortened(key.policy()),
@@ -244,24 +244,15 @@ fn counts(second: Second) -> Value {
 }
 
 fn store(store: &Store, degraded_now: u64, earlier: &StoreStats) -> Value {
-    let mut state = Map::new();
-    state.insert("backend".to_owned(), store.backend().into());
-    state.insert("up".to_owned(), store.is_up().into());
+    let mut state = json!({"backend": store.backend(), "up": store.is_up()});
     if let Store::Redis(redis) = store {
-        state.insert("breaker_open".to_owned(), is_open(redis).into());
-        state.insert("decisions_without_it".to_owned(), degraded_now.into());
         let stats = redis.stats();
         let time = |percent| Some(stats.call_time(percent, earlier)?.as_secs_f64());
-        state.insert(
-            "call_seconds".to_owned(),
-            json!({"p50": time(50), "p99": time(99)}),
-        );
+        state["breaker_open"] = redis.health().is_down().into();
+        state["decisions_without_it"] = degraded_now.into();
+        state["call_seconds"] = json!({"p50": time(50), "p99": time(99)});
     }
-    state.into()
-}
-
-fn is_open(redis: &RedisStore) -> bool {
-    redis.health().is_down()
+    state
 }
 
 /// A name that keeps an event short. Names come from files, and from clients.
@@ -276,12 +267,6 @@ fn shortened(name: &str) -> String {
     format!("{}…", &name[..end])
 }
 
-fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
-}
-
 /// The interval of comments while there is no event.
 const COMMENT_TIME: Duration = Duration::from_secs(15);
 
@@ -293,7 +278,7 @@ pub(super) async fn live(State(admin): State<Admin>, Query(fields): Query<Fields
     if fields.contains_key("once") {
         return ok(&admin.snapshot(true));
     }
-    let live = admin.live();
+    let live = &admin.0.live;
     let Ok(permit) = Arc::clone(&live.viewers).try_acquire_owned() else {
         let text = format!("{MAX_VIEWERS} viewers are served at a time");
         let mut answer = fault(StatusCode::SERVICE_UNAVAILABLE, text);

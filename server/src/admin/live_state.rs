@@ -1,4 +1,4 @@
-//! The sampled state of the live page, and its viewers.
+//! The sampled state of the live page: the last five minutes of each limit, by the second, and the viewers.
 
 use std::{
     collections::HashMap,

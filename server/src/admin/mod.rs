@@ -32,6 +32,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use axum::{
@@ -53,11 +54,11 @@ use tracing::info;
 use self::live_state::Live;
 pub(crate) use self::live_state::{LiveSources, Room};
 use crate::{
-    connections::{self, ConnectionLimits, MAX_CONNECTIONS, call_routes, listen_unless_off},
+    connections::{ConnectionLimits, MAX_CONNECTIONS, listen_unless_off, serve_routes},
     errors::ServeError,
     rlqs::Shares,
     rules_source::Source,
-    settings::{Settings, read_secret},
+    settings::{OperatorSettings, read_secret},
     shutdown::Stopped,
     store::Store,
 };
@@ -89,7 +90,7 @@ impl Admin {
         shares: Option<Shares>,
     ) -> Self {
         let live = Live::new(sources);
-        let reveals_keys = AtomicBool::new(source.settings().reveal_keys);
+        let reveals_keys = AtomicBool::new(source.settings().operators.reveal_keys);
         Self(Arc::new(Inner {
             reveals_keys,
             source,
@@ -101,15 +102,9 @@ impl Admin {
 
     /// Serves operators until the process stops.
     pub(crate) async fn serve(self, place: AdminListener, stopped: Stopped) {
-        let router = self.router(place.address, place.token);
-        let answer = move |request, peer| call_routes(router.clone(), request, peer);
-        let served = connections::serve(
-            place.listener,
-            None,
-            (ConnectionLimits::http(MAX_CONNECTIONS), None),
-            answer,
-            stopped,
-        );
+        let routes = self.router(place.address, place.token);
+        let limits = ConnectionLimits::http(MAX_CONNECTIONS);
+        let served = serve_routes(place.listener, None, limits, routes, stopped);
         tokio::select! {
             () = served => {}
             never = self.sample() => match never {},
@@ -118,11 +113,10 @@ impl Admin {
 
     /// The routes of a service that listens at this address.
     fn router(&self, address: SocketAddr, token: Option<String>) -> Router {
-        let hosts = &self.source().settings().admin_hosts;
-        let door = Guard::new(address, hosts, token);
-        let settings = self.source().settings();
+        let settings = &self.0.source.settings().operators;
+        let door = Guard::new(address, &settings.hosts, token);
         let mut routes = Router::new();
-        if settings.admin_page {
+        if settings.page {
             routes = routes.route("/", get(live::page));
         }
         routes
@@ -150,25 +144,14 @@ impl Admin {
             .with_state(self.clone())
     }
 
-    fn source(&self) -> &Source {
-        &self.0.source
-    }
-
-    fn store(&self) -> &Store {
-        &self.0.store
-    }
-
-    fn shares(&self) -> Option<&Shares> {
-        self.0.shares.as_ref()
-    }
-
-    fn live(&self) -> &Live {
-        &self.0.live
-    }
-
     fn reveals_keys(&self) -> bool {
         self.0.reveals_keys.load(Ordering::Relaxed)
     }
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
 }
 
 /// Logs a change.
@@ -190,12 +173,12 @@ impl AdminListener {
     ///
     /// When the address is in use, when the token file is wrong, or when other machines can reach the address and
     /// there is no token.
-    pub(crate) async fn listen(settings: &Settings) -> Result<Option<Self>, ServeError> {
+    pub(crate) async fn listen(settings: &OperatorSettings) -> Result<Option<Self>, ServeError> {
         let Some(address) = settings.admin else {
             return Ok(None);
         };
         let token = settings
-            .admin_token_file
+            .token_file
             .as_deref()
             .map(|file| read_secret(file, "--admin-token-file", "token"))
             .transpose()?;

@@ -1,9 +1,6 @@
 //! Routes for rules: list, reload, validate, override quotas, switch limits off.
 
-use std::{
-    net::SocketAddr,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{net::SocketAddr, time::Duration};
 
 use axum::{
     Json,
@@ -19,7 +16,7 @@ use tower_ratelimit::{
 };
 use tracing::warn;
 
-use super::{Admin, Answer, Fields, answer, bad, fault, log, not_found, ok};
+use super::{Admin, Answer, Fields, answer, bad, fault, log, not_found, ok, seconds};
 use crate::{
     lyft::Limit,
     rules_source::{NewQuota, QuotaOverride},
@@ -30,7 +27,7 @@ const MAX_TTL: u64 = 366 * 24 * 60 * 60;
 
 /// `GET /v1/rules`.
 pub(super) async fn list(State(admin): State<Admin>) -> Response {
-    let source = admin.source();
+    let source = &admin.0.source;
     let loads = source.loads();
     let mut list = json!({
         "rules": admin.rules(),
@@ -61,13 +58,13 @@ pub(super) async fn reload(
     State(admin): State<Admin>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
 ) -> Response {
-    if let Some(plane) = &admin.source().settings().xds {
+    if let Some(plane) = &admin.0.source.settings().xds {
         let text = format!("the limits come from the control plane {}", plane.address);
         return fault(StatusCode::CONFLICT, text);
     }
     log(peer, "reads the rules again");
-    let report = admin.source().reload();
-    let faults = admin.source().loads().fault;
+    let report = admin.0.source.reload();
+    let faults = admin.0.source.loads().fault;
     let status = match faults {
         None => StatusCode::OK,
         Some(_) => StatusCode::UNPROCESSABLE_ENTITY,
@@ -91,12 +88,12 @@ pub(super) async fn validate(
         Some("toml") => Format::Toml,
         Some(_) => return Err(bad("format is yaml, json or toml")),
     };
-    let settings = admin.source().settings();
+    let settings = admin.0.source.settings();
     let has_descriptors = settings.has_limits();
     let checked = match (fields.get("kind").map(String::as_str), has_descriptors) {
         (Some("descriptors"), true) => settings.check_limits(body),
         (Some("requests"), _) | (None, false) => {
-            settings.check_requests(body, format, admin.store())
+            settings.check_requests(body, format, &admin.0.store)
         }
         (_, true) => return Err(bad("kind is descriptors or requests")),
         (_, false) => return Err(bad("kind is requests")),
@@ -127,7 +124,8 @@ pub(super) async fn set_quota(
     let rule = admin.rule(&name).ok_or_else(|| unknown(&name))?;
     let (policy, new_quota) = new_quota(&rule, &body).map_err(bad)?;
     let change = admin
-        .source()
+        .0
+        .source
         .set_quota(&policy, new_quota, ttl)
         .map_err(bad)?;
     let mut now = admin.rule(&name).ok_or_else(|| unknown(&name))?;
@@ -142,7 +140,7 @@ pub(super) async fn set_quota(
         || "until the next reload".into(),
         |ttl| format!("for {ttl:?}"),
     );
-    let text = admin.source().overridden(&policy).map(|quota| quota.text);
+    let text = admin.0.source.overridden(&policy).map(|quota| quota.text);
     log(
         peer,
         &format!(
@@ -161,7 +159,7 @@ pub(super) async fn end_quota(
 ) -> Answer {
     let rule = admin.rule(&name).ok_or_else(|| unknown(&name))?;
     for policy in policies(&rule) {
-        if admin.source().end_quota(policy, None) {
+        if admin.0.source.end_quota(policy, None) {
             log(peer, &format!("ends the override of {policy}"));
         }
     }
@@ -174,7 +172,7 @@ pub(super) async fn end_quota(
 
 /// `GET /v1/enabled`.
 pub(super) async fn enabled(State(admin): State<Admin>) -> Response {
-    let (enabled, off) = admin.source().switches();
+    let (enabled, off) = admin.0.source.switches();
     ok(&json!({"enabled": enabled, "off": off}))
 }
 
@@ -195,12 +193,12 @@ pub(super) async fn set_enabled(
     };
     if let Some(rule) = rule {
         // The files may no longer have a rule that is off.
-        let is_off = admin.source().switches().1.iter().any(|off| off == rule);
+        let is_off = admin.0.source.switches().1.iter().any(|off| off == rule);
         if !is_off && admin.rule(rule).is_none() {
             return Err(unknown(rule));
         }
     }
-    admin.source().set_enabled(rule, on);
+    admin.0.source.set_enabled(rule, on);
     let what = rule.unwrap_or("all limits");
     if on {
         log(peer, &format!("switches {what} on"));
@@ -213,10 +211,10 @@ pub(super) async fn set_enabled(
 impl Admin {
     /// All rules in force, of both kinds.
     fn rules(&self) -> Vec<Value> {
-        let (limits, auth) = (self.source().limits().rules(), self.source().auth());
+        let (limits, auth) = (self.0.source.limits().rules(), self.0.source.auth());
         let mut rules = Vec::new();
         if let Some(limits) = limits {
-            let (_, off) = self.source().switches();
+            let (_, off) = self.0.source.switches();
             let limits = limits.limits();
             rules.extend(limits.map(|(name, limit)| self.descriptor(&name, limit, &off)));
         }
@@ -228,7 +226,7 @@ impl Admin {
 
     /// The files that were read, each with a hash of its contents, so that operators can compare copies.
     fn files(&self) -> Vec<Value> {
-        let (limits, auth) = (self.source().limits().rules(), self.source().auth());
+        let (limits, auth) = (self.0.source.limits().rules(), self.0.source.auth());
         let requests = auth.map(RulesHandle::rules);
         let limits = limits.iter().flat_map(|limits| limits.files());
         let all = limits.chain(requests.iter().flat_map(Rules::files));
@@ -237,7 +235,7 @@ impl Admin {
     }
 
     fn descriptor(&self, name: &str, limit: &Limit, off: &[String]) -> Value {
-        let quota = self.source().overridden(name);
+        let quota = self.0.source.overridden(name);
         let requests = quota
             .as_ref()
             .map_or(limit.requests.into(), |quota| quota.limit);
@@ -259,14 +257,14 @@ impl Admin {
         let limiter = set.limiter_of(name);
         let policies = limiter.iter().flat_map(|limiter| limiter.policies());
         let limits = policies.map(|policy| {
-            let quota = self.source().overridden(policy.name());
+            let quota = self.0.source.overridden(policy.name());
             let limit = quota.as_ref().map_or(policy.limit(), |quota| quota.limit);
             let overriding = quota.as_ref().and_then(|quota| quota.window);
             let own = || policy.window().map(|window| window.as_secs());
             let window = overriding.or_else(own);
             policy_of(policy.name(), limit, window, quota)
         });
-        let auth = self.source().auth();
+        let auth = self.0.source.auth();
         let in_flight = auth.and_then(|auth| auth.in_flight_of(name, &Key::global()));
         let in_flight =
             in_flight.map(|(policy, _)| json!({"policy": policy.name(), "limit": policy.limit()}));
@@ -349,9 +347,4 @@ fn policy(rule: &Value, body: &Map<String, Value>) -> Result<String, String> {
 
 fn unknown(name: &str) -> Response {
     not_found(format!("there is no rule {name:?}"))
-}
-
-fn seconds(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
 }

@@ -43,7 +43,7 @@ impl Operator {
         let store = LocalStore::new();
         let limits = RateLimits::new(Counters::local(&store), Modes::default());
         limits.set_rules(rules(RULES));
-        let source = Source::new(Settings::new(Vec::new()), limits.clone(), None, "");
+        let source = Source::new(Settings::new(Vec::new()), limits.clone(), None, "", None);
         let sources = LiveSources {
             counts: Arc::new(DecisionCounts::new(true)),
             rooms: Arc::new(Vec::new),

@@ -1,4 +1,4 @@
-//! One connection, from its first byte to its end.
+//! One connection, from its first byte to its end, and its limits.
 
 use std::{
     convert::Infallible,
@@ -245,7 +245,7 @@ impl ConnectionLimits {
     }
 
     /// The maximum age of the next connection.
-    pub(super) fn next_age(&self) -> Option<Duration> {
+    fn next_age(&self) -> Option<Duration> {
         self.age.map(jittered)
     }
 }

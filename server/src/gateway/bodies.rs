@@ -1,4 +1,4 @@
-//! Progress of an exchange, and its silence timeout.
+//! The bodies of a request and of its response on their way, and the progress of both.
 
 use std::{
     error::Error,
@@ -56,7 +56,7 @@ impl Progress {
     }
 
     /// Sets whether the exchange waits for a part of the client.
-    pub(super) fn set_awaited(&self, is_awaited: bool) {
+    fn set_awaited(&self, is_awaited: bool) {
         self.0.is_awaited.store(is_awaited, Ordering::Relaxed);
     }
 

@@ -1,4 +1,4 @@
-//! The operator's page for denied requests of browsers.
+//! The gateway's own responses: problem documents, and the operator's page for denied requests of browsers.
 
 use std::{
     fs::File,

@@ -1,4 +1,5 @@
-//! The proxy: sends a request to the upstream, and its response back.
+//! The proxy: sends a request to the upstream, and its response back, without trailers that the client did not
+//! request.
 
 use std::{
     convert::Infallible,

@@ -1,4 +1,5 @@
-//! Checks of a request before the proxy: limits of size and number, the client, the rules.
+//! Checks of a request before the proxy: limits of size and number, the host, the client, the rules, and the wait for
+//! a body that a rule needs.
 
 use std::{
     collections::HashMap,
@@ -307,7 +308,8 @@ impl MalformedClients {
 /// The most requests of a client that wait for their bodies.
 const MOST: usize = 16;
 
-/// Reads the bodies of requests before the rules decide. A request that waits takes no place of those in flight.
+/// Reads the bodies of requests before the rules decide, which reservations need. What needs no body is decided first,
+/// and a client has few requests that wait. A request that waits takes no place of those in flight.
 pub(super) struct BodyWaits {
     rules: RulesHandle,
     declared: DeclaredLayer,

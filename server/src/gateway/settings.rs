@@ -1,4 +1,4 @@
-//! The settings of a gateway.
+//! The settings of a gateway, and the address of its upstream.
 
 use std::{fmt, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
@@ -12,8 +12,8 @@ use tower_ratelimit::rules::{Rules, RulesBuilder};
 use crate::{
     connections,
     errors::{ServeError, fault},
-    settings,
-    store::{self, RedisOptions, RedisTlsFiles, Store},
+    settings::{self, OperatorSettings},
+    store::{Store, StoreSettings},
     tls::{ClientTls, TlsFiles},
 };
 
@@ -43,24 +43,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// The certificate and the key for TLS. Defaults to none: no TLS.
     pub tls: Option<TlsFiles>,
-    /// The address of Redis. Defaults to none: this process counts alone.
-    pub redis: Option<String>,
-    /// A file with the password of Redis, if the address has none. Defaults to none.
-    pub redis_password_file: Option<PathBuf>,
-    /// Certificates for an encrypted address of Redis. Defaults to none: the system's authorities.
-    pub redis_tls: RedisTlsFiles,
-    /// Whether the gateway is ready only while Redis responds. Defaults to false: rules decide by their `on_failure`.
-    pub ready_needs_store: bool,
-    /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`](tower_ratelimit::RedisStore).
-    pub redis_prefix: Option<String>,
-    /// Whether the address is a proxy that spreads keys over several servers, such as Envoy or twemproxy. Defaults to
-    /// false.
-    pub redis_sharding_proxy: bool,
-    /// The deadline of Redis for a decision. Defaults to 50 milliseconds.
-    pub redis_deadline: Duration,
-    /// The file of the counts, restored at the start, and saved each minute and at the end.
-    /// Not with Redis. Defaults to none: all keys start afresh.
-    pub state: Option<PathBuf>,
+    /// Where the counts are. The deadline of Redis defaults to 50 milliseconds.
+    pub store: StoreSettings,
     /// The most bytes of a request's body. Defaults to no limit.
     pub max_body: Option<u64>,
     /// The most concurrent requests, and the most concurrent WebSockets. Defaults to 1,024.
@@ -81,17 +65,8 @@ pub struct Settings {
     pub drain: Duration,
     /// The address of metrics and probes. Defaults to none: no listener.
     pub http: Option<SocketAddr>,
-    /// The address of the admin service: a loopback address, unless there is a token. Defaults to none: no such
-    /// service.
-    pub admin: Option<SocketAddr>,
-    /// The file with the token of the admin service, of at least 32 characters. Defaults to none.
-    pub admin_token_file: Option<PathBuf>,
-    /// Further hosts that the admin service accepts. Defaults to none.
-    pub admin_hosts: Vec<String>,
-    /// Whether the admin service reveals keys, such as addresses. Defaults to false: it shows digests.
-    pub reveal_keys: bool,
-    /// Whether the admin service has a page of limits as they act. The default is true.
-    pub admin_page: bool,
+    /// The admin service. Defaults to none.
+    pub operators: OperatorSettings,
 }
 
 impl Settings {
@@ -107,14 +82,7 @@ impl Settings {
             denied_page: None,
             listen: SocketAddr::from(([0, 0, 0, 0], 8000)),
             tls: None,
-            redis: None,
-            redis_password_file: None,
-            redis_tls: RedisTlsFiles::default(),
-            ready_needs_store: false,
-            redis_prefix: None,
-            redis_sharding_proxy: false,
-            redis_deadline: DEFAULT_DEADLINE,
-            state: None,
+            store: StoreSettings::new(DEFAULT_DEADLINE),
             max_body: None,
             max_in_flight: 1024,
             max_connections: connections::MAX_CONNECTIONS,
@@ -123,34 +91,19 @@ impl Settings {
             idle_timeout: Duration::from_secs(60 * 60),
             drain: Duration::from_secs(5),
             http: None,
-            admin: None,
-            admin_token_file: None,
-            admin_hosts: Vec::new(),
-            reveal_keys: false,
-            admin_page: true,
+            operators: OperatorSettings::default(),
         }
     }
 
     /// Reads the rules, and makes the store for their counts.
     pub(super) fn rules(&self) -> Result<(Rules, Store), ServeError> {
-        let options = RedisOptions {
-            deadline: self.redis_deadline,
-            prefix: self.redis_prefix.as_deref(),
-            password: self.redis_password_file.as_ref(),
-            tls: &self.redis_tls,
-            sharding_proxy: self.redis_sharding_proxy,
-        };
-        let connect = |address: &String| options.connect(address);
-        let redis = self.redis.as_ref().map(connect).transpose()?;
-        store::check(self.state.as_deref(), self.redis.as_ref())?;
+        let redis = self.store.connect()?;
         let builder = redis
             .iter()
             .cloned()
             .fold(Rules::builder(), RulesBuilder::store);
-        let builder = self
-            .state
-            .iter()
-            .fold(builder, RulesBuilder::restore_or_new);
+        let states = self.store.state.iter();
+        let builder = states.fold(builder, RulesBuilder::restore_or_new);
         let rules = builder
             .accept_in_flight(true)
             .accept_spend(true)
@@ -184,12 +137,8 @@ impl Settings {
         service.auth_rules.clone_from(&self.rules);
         service.is_gateway = true;
         service.watch = self.watch;
-        service.admin = self.admin;
-        service.admin_token_file.clone_from(&self.admin_token_file);
-        service.admin_hosts.clone_from(&self.admin_hosts);
-        service.reveal_keys = self.reveal_keys;
-        service.admin_page = self.admin_page;
-        service.ready_needs_store = self.ready_needs_store;
+        service.operators.clone_from(&self.operators);
+        service.store.clone_from(&self.store);
         service
     }
 }

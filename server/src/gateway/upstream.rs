@@ -1,4 +1,4 @@
-//! Connections to the upstream, without TLS or by TLS.
+//! Connections to the upstream, without TLS or by TLS, in HTTP/1.1 and HTTP/2, and their failures.
 
 use std::{
     array,
@@ -190,7 +190,7 @@ impl fmt::Display for TlsError {
 impl Error for TlsError {}
 
 /// The error of rustls in an error of a stream.
-pub(super) fn rustls_error(error: &io::Error) -> Option<&RustlsError> {
+fn rustls_error(error: &io::Error) -> Option<&RustlsError> {
     let inner = error.get_ref()?;
     if let Some(error) = inner.downcast_ref() {
         return Some(error);
@@ -294,7 +294,8 @@ pub(super) fn client() -> Builder {
 /// The number of HTTP/2 connections to an upstream: many servers accept no more than 100 streams on one.
 const CONNECTIONS: usize = 8;
 
-/// Connections in turn.
+/// Connections in turn. The client of hyper-util keeps connections by the authority of a request. In HTTP/2 that is the
+/// host of the client, so clients could choose the number of connections. Here it is fixed.
 pub(super) struct Http2Connections {
     connector: Connector,
     uri: Uri,
@@ -498,19 +499,20 @@ pub(super) const IDLE_TIME: Duration = Duration::from_secs(4);
 /// How long a connection to the upstream gets new requests, so that a change of its name's addresses takes effect.
 pub(super) const LIFETIME: Duration = Duration::from_secs(5 * 60);
 
-/// The most buffered bytes on a connection: of a response in HTTP/1.1, its header included, before the client reads
+/// The most buffered bytes on a connection, since memory would grow with the number of clients that do not read: of a
+/// response in HTTP/1.1, its header included, before the client reads
 /// it, of a response's header in HTTP/2, and of a request before the upstream reads it.
 pub(super) const BUFFER: u32 = 32 * 1024;
 
 /// The most bytes of an HTTP/2 response in flight to a client that does not read. The window of a connection is the
 /// sum of those of all its requests, so that one cannot block the others.
-pub(super) const WINDOW: u32 = 64 * 1024;
+const WINDOW: u32 = 64 * 1024;
 
 /// The largest window of HTTP/2.
 const MAX_WINDOW: u32 = (1 << 31) - 1;
 
 /// The window of a connection with this many streams.
-pub(super) fn all_windows(streams: u32) -> u32 {
+fn all_windows(streams: u32) -> u32 {
     let all = WINDOW.saturating_mul(streams.saturating_add(1));
     all.min(MAX_WINDOW)
 }
@@ -598,7 +600,7 @@ pub(super) enum Cause {
 
 impl Cause {
     /// The labels, in the order of the variants.
-    pub(super) const LABELS: [&str; 7] = [
+    const LABELS: [&str; 7] = [
         "connect",
         "tls",
         "closed",

@@ -1,4 +1,4 @@
-//! Connections that become WebSockets.
+//! Connections that become WebSockets, and the boundaries of their frames (RFC 6455, 5.2).
 
 use std::{io, pin::pin, time::Duration};
 
@@ -222,12 +222,12 @@ const MASK: u64 = 4;
 
 impl Frames {
     /// Whether a frame may begin now.
-    pub(super) const fn is_between(&self) -> bool {
+    const fn is_between(&self) -> bool {
         matches!(self.next, Next::Opcode)
     }
 
     /// Whether a whole close frame has passed; no other frame may follow.
-    pub(super) const fn has_closed(&self) -> bool {
+    const fn has_closed(&self) -> bool {
         self.has_closed
     }
 
@@ -239,7 +239,7 @@ impl Frames {
     }
 
     /// Reads at most to the end of the frame. Returns the number of its bytes.
-    pub(super) fn read_frame(&mut self, bytes: &[u8]) -> usize {
+    fn read_frame(&mut self, bytes: &[u8]) -> usize {
         let mut read = 0;
         while read < bytes.len() {
             if let Next::Payload = self.next {

@@ -1,4 +1,4 @@
-//! Rules: the trees of all domains, and the look-up of a descriptor.
+//! Rules: the trees of all domains, the look-up of a descriptor, and the files that hold them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -309,7 +309,7 @@ impl Wildcard {
 
     /// Whether it matches the text: the pieces occur in order, the first at the beginning, the last at the end, each
     /// of the others as early as possible.
-    pub(super) fn covers(&self, text: &str) -> bool {
+    fn covers(&self, text: &str) -> bool {
         let Some((first, rest)) = self.pattern.split_once('*') else {
             return false;
         };

@@ -1,4 +1,4 @@
-//! The parser of rule files: faults and warnings.
+//! Reads rule files: the parser, its faults and its warnings.
 
 use std::{
     collections::{HashMap, HashSet, hash_map},

@@ -1,4 +1,4 @@
-//! Names of limits in statistics, as in the reference.
+//! Names of limits: in statistics, as in the reference, and in lists for operators.
 
 use std::{
     cmp::Ordering,

@@ -1,4 +1,4 @@
-//! Types of YAML 1.1 scalars, as the reference reads them.
+//! Types of YAML 1.1 scalars, as the reference reads them, and metadata made of them.
 
 use tower_ratelimit_rulefile::{
     ProblemCode, Report,

@@ -73,6 +73,7 @@ async fn series() -> Vec<(String, String)> {
         limits,
         None,
         "the rules of /v1/auth",
+        None,
     );
     source.set_enabled(Some("all"), false);
     let mut text = Text::default();

@@ -332,7 +332,7 @@ impl Backoff {
     }
 
     /// The pauses between rejections of sets, on a stream that exists.
-    pub(super) const fn of_rejections(plane: &ControlPlane) -> Self {
+    const fn of_rejections(plane: &ControlPlane) -> Self {
         let mut backoff = Self::new(plane);
         backoff.has_connected = true;
         backoff

@@ -1,4 +1,5 @@
-//! A response of the control plane as rules: the whole set, or its faults.
+//! A response of the control plane as rules: the whole set, or its faults. Each message becomes the document that a rule
+//! file has, so that one parser reads both.
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -383,7 +383,7 @@ fn source() -> Source {
     let mut settings = Settings::new(Vec::new());
     settings.xds = Some(ControlPlane::new("gateway:18001"));
     let limits = RateLimits::new(Counters::local(&LocalStore::new()), Modes::default());
-    Source::new(settings, limits, None, "the rules")
+    Source::new(settings, limits, None, "the rules", None)
 }
 
 #[tokio::test(start_paused = true)]

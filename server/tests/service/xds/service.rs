@@ -49,7 +49,7 @@ impl Service {
         settings.xds = Some(plane);
         settings.grpc = (Ipv4Addr::LOCALHOST, grpc).into();
         settings.http = (Ipv4Addr::LOCALHOST, http).into();
-        settings.admin = Some((Ipv4Addr::LOCALHOST, admin).into());
+        settings.operators.admin = Some((Ipv4Addr::LOCALHOST, admin).into());
         let mut task = JoinSet::new();
         task.spawn(async move { serve(settings).await.unwrap() });
         let channel = Endpoint::from_shared(format!("http://127.0.0.1:{grpc}"));
