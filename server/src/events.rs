@@ -1,9 +1,6 @@
 //! Events counted through the `metrics` facade: calls of the gRPC service, requests of the gateway.
 
-use std::{
-    borrow::Cow,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use metrics::{Counter, Histogram, SharedString, counter, gauge, histogram};
@@ -11,9 +8,14 @@ use metrics::{Counter, Histogram, SharedString, counter, gauge, histogram};
 pub(crate) const RLS_REQUESTS: &str = "ratelimit_rls_requests_total";
 pub(crate) const RLS_DURATION: &str = "ratelimit_rls_duration_seconds";
 
+/// The label of a domain; `None` is one that no rules have.
+fn label(domain: Option<String>) -> SharedString {
+    domain.map_or(SharedString::const_str("unknown"), SharedString::from)
+}
+
 /// Counts a call of `ShouldRateLimit`. `domain` is `None` if no file has the domain: clients could invent any number.
 pub(crate) fn rls_answered(domain: Option<String>, code: &'static str, took: Duration) {
-    let domain = SharedString::from(domain.map_or(Cow::Borrowed("unknown"), Cow::from));
+    let domain = label(domain);
     histogram!(RLS_DURATION, "domain" => domain.clone(), "code" => code).record(took);
     counter!(RLS_REQUESTS, "domain" => domain, "code" => code).increment(1);
 }
@@ -27,7 +29,7 @@ pub(crate) const RESERVATIONS: &str = "ratelimit_rls_reservations_total";
 
 /// Counts a call of `Reserve` or `Commit`. `domain` is that of [`rls_answered`].
 pub(crate) fn reservation_answered(domain: Option<String>, call: &'static str, code: &'static str) {
-    let domain = SharedString::from(domain.map_or(Cow::Borrowed("unknown"), Cow::from));
+    let domain = label(domain);
     counter!(RESERVATIONS, "domain" => domain, "call" => call, "code" => code).increment(1);
 }
 
@@ -55,7 +57,7 @@ pub(crate) fn rlqs_reported(buckets: usize) {
 
 /// Counts requests that clients have decided. `domain` is that of [`rls_answered`].
 pub(crate) fn rlqs_requested(domain: Option<String>, allowed: u64, denied: u64) {
-    let domain = SharedString::from(domain.map_or(Cow::Borrowed("unknown"), Cow::from));
+    let domain = label(domain);
     for (result, requests) in [("allowed", allowed), ("denied", denied)] {
         if requests > 0 {
             let domain = domain.clone();

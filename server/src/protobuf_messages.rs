@@ -202,45 +202,36 @@ impl Code {
 }
 
 impl Unit {
-    /// All units that a limit can have, with their names.
-    pub(crate) const NAMES: [(&'static str, Self); 7] = [
-        ("second", Self::Second),
-        ("minute", Self::Minute),
-        ("hour", Self::Hour),
-        ("day", Self::Day),
-        ("week", Self::Week),
-        ("month", Self::Month),
-        ("year", Self::Year),
+    /// All units that a limit can have, with their names and seconds: a month has 30 days and a year 365.
+    pub(crate) const UNITS: [(&'static str, Self, u64); 7] = [
+        ("second", Self::Second, 1),
+        ("minute", Self::Minute, 60),
+        ("hour", Self::Hour, 3_600),
+        ("day", Self::Day, 86_400),
+        ("week", Self::Week, 7 * 86_400),
+        ("month", Self::Month, 30 * 86_400),
+        ("year", Self::Year, 365 * 86_400),
     ];
 
     /// The name in JSON.
     pub fn name(self) -> String {
-        let known = Self::NAMES.into_iter().find(|(_, unit)| *unit == self);
+        let known = Self::UNITS.into_iter().find(|(_, unit, _)| *unit == self);
         known
-            .map_or("unknown", |(name, _)| name)
+            .map_or("unknown", |(name, ..)| name)
             .to_ascii_uppercase()
     }
 
     /// The unit of that name, in any case.
     pub fn named(name: &str) -> Option<Self> {
-        let mut known = Self::NAMES.into_iter();
-        let unit = known.find(|(known, _)| name.eq_ignore_ascii_case(known));
-        unit.map(|(_, unit)| unit)
+        let mut known = Self::UNITS.into_iter();
+        let unit = known.find(|(known, ..)| name.eq_ignore_ascii_case(known));
+        unit.map(|(_, unit, _)| unit)
     }
 
-    /// The seconds of one unit: a month has 30 days and a year 365. 0 for the unknown one.
-    pub const fn seconds(self) -> u64 {
-        const DAY: u64 = 86_400;
-        match self {
-            Self::Unknown => 0,
-            Self::Second => 1,
-            Self::Minute => 60,
-            Self::Hour => 3_600,
-            Self::Day => DAY,
-            Self::Week => 7 * DAY,
-            Self::Month => 30 * DAY,
-            Self::Year => 365 * DAY,
-        }
+    /// The seconds of one unit; 0 for the unknown one.
+    pub fn seconds(self) -> u64 {
+        let known = Self::UNITS.into_iter().find(|(_, unit, _)| *unit == self);
+        known.map_or(0, |(_, _, seconds)| seconds)
     }
 }
 

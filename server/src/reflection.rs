@@ -168,7 +168,7 @@ mod tests {
         let response = ".envoy.service.ratelimit.v3.RateLimitResponse";
         assert_eq!(values(&format!("{response}.Code")), codes.into());
 
-        let known = Unit::NAMES.map(|(_, unit)| unit);
+        let known = Unit::UNITS.map(|(_, unit, _)| unit);
         let units = || known.into_iter().chain([Unit::Unknown]);
         let named = |unit: Unit| (unit.name(), i32::from(unit));
         let of_limits = values(&format!("{response}.RateLimit.Unit"));

@@ -80,7 +80,7 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     if let Some(admin) = &listeners.admin {
         info!("operators are served on {}", admin.address);
     }
-    let state = parts.state_file();
+    let state = StateFile::new(parts.settings.store.state.as_deref(), &parts.store);
     let servers = Servers::start(&parts, listeners).await;
     let reload = || parts.reload();
     let lifetime = shutdown::run(signals, reload, servers.end(parts.settings.drain));
@@ -179,12 +179,7 @@ impl Parts {
         self.source.more_sets(0).await;
     }
 
-    /// Whether the gRPC service has the limits that its health requires.
-    fn serves_limits(&self) -> bool {
-        serves_limits(&self.settings, &self.limits)
-    }
-
-    /// Calls `changed` with [`serves_limits`](Self::serves_limits) after each set of the control plane; never
+    /// Calls `changed` with [`serves_limits`] after each set of the control plane; never
     /// completes.
     fn follow_limits<F: AsyncFn(bool) + Send + 'static>(
         &self,
@@ -237,11 +232,6 @@ impl Parts {
             )),
             None => router,
         }
-    }
-
-    /// The file of the counts, if there is one.
-    fn state_file(&self) -> Option<StateFile> {
-        StateFile::new(self.settings.store.state.as_deref(), &self.store)
     }
 
     /// Runs periodic tasks; never completes.
@@ -370,7 +360,8 @@ impl Servers {
     async fn start(parts: &Parts, listeners: Listeners) -> Self {
         let (stop, stopped) = shutdown::stop();
         let (health, health_service) = health_reporter();
-        set_health(&health, parts.serves_limits(), ServingStatus::Serving).await;
+        let has_limits = serves_limits(&parts.settings, &parts.limits);
+        set_health(&health, has_limits, ServingStatus::Serving).await;
         let (mut health_task, followed) = (JoinSet::new(), health.clone());
         health_task.spawn(parts.follow_limits(async move |serves_limits| {
             set_health(&followed, serves_limits, ServingStatus::Serving).await;

@@ -118,9 +118,16 @@ async fn serve_http2<I, F, A>(
     F: Fn(Request<RequestBody>) -> A,
     A: Future<Output = Response> + Send + 'static,
 {
-    let service = service_fn(move |request| {
-        let response = few_fields(request).map(|request| Box::pin(answer(request)));
-        let answer = timer.begin(or_too_large(response));
+    let service = service_fn(move |request: Request<Incoming>| {
+        // In HTTP/1 hyper counts the fields.
+        let is_small = request.headers().len() <= MAX_FIELDS;
+        let response = is_small.then(|| Box::pin(answer(request.map(RequestBody::of_stream))));
+        let answer = timer.begin(async {
+            match response {
+                Some(response) => response.await,
+                None => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response(),
+            }
+        });
         async { Ok::<_, Infallible>(answer.await) }
     });
     let builder = http2_builder(limits);
@@ -156,20 +163,6 @@ fn http2_builder(limits: ConnectionLimits) -> http2::Builder<TokioExecutor> {
         .initial_stream_window_size(BUFFER as u32)
         .max_send_buf_size(BUFFER);
     builder
-}
-
-/// The request, unless it has too many fields.
-fn few_fields(request: Request<Incoming>) -> Option<Request<RequestBody>> {
-    let is_few = request.headers().len() <= MAX_FIELDS;
-    is_few.then(|| request.map(RequestBody::of_stream))
-}
-
-/// The response, or 431 for a request with too many fields. In HTTP/1 hyper counts them.
-async fn or_too_large(answer: Option<impl Future<Output = Response>>) -> Response {
-    match answer {
-        Some(answer) => answer.await,
-        None => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response(),
-    }
 }
 
 /// Completes when a connection that opens now reaches its maximum age.

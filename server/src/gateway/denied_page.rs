@@ -120,14 +120,12 @@ struct OfUpstream;
 
 /// The response, with the page if it is a denial of the gateway.
 pub(super) fn replaced(mut response: Response, page: Option<&DeniedPage>) -> Response {
-    if let Some(page) = page.filter(|_| is_denial(&response)) {
+    let is_denial =
+        response.status() == StatusCode::TOO_MANY_REQUESTS && !is_of_upstream(&response);
+    if let Some(page) = page.filter(|_| is_denial) {
         page.replace(&mut response);
     }
     response
-}
-
-fn is_denial(response: &Response) -> bool {
-    response.status() == StatusCode::TOO_MANY_REQUESTS && !is_of_upstream(response)
 }
 
 /// Whether the response is an error of the upstream.

@@ -133,7 +133,7 @@ fn messages_are_as_described() {
         let of_prefix: BTreeSet<_> = of_prefix.cloned().collect();
         assert_eq!(of_prefix, described.all_fields(prefix));
     }
-    let units = Unit::NAMES.map(|(_, unit)| unit);
+    let units = Unit::UNITS.map(|(_, unit, _)| unit);
     let units = units.into_iter().chain([Unit::Unknown]);
     let units = units.map(|unit| (unit.name(), i32::from(unit)));
     let described = described.values(".ratelimit.config.ratelimit.v3.RateLimitUnit");
