@@ -7,9 +7,9 @@ use tower_ratelimit::Quota;
 use crate::{
     candidate_quota::{Candidate, Delayed, Limited},
     chart::{AxisDate, Chart, Scale, dates, escaped},
-    tally::{LimitedKey, MINUTE, Tally, UPPER_BOUND, time_of},
+    tally::{MINUTE, Tally, UPPER_BOUND, time_of},
     text_report::{compact, counted_by, many, mode, number, percent, text},
-    tried_rules::{Policy, TriedRules},
+    tried_rules::{LimitedKey, Policy, TriedRules},
 };
 
 /// Grey, blue and red as in the guide's plots: visible on light and dark backgrounds.
@@ -106,7 +106,7 @@ fn table(tally: &Tally<'_>, page: &mut String) {
     if let Some(rules) = &tally.rules {
         let outcomes = rules.outcomes();
         row("the rules", &outcomes.limited, None, Some(outcomes.delayed));
-        for (policy, _) in &tally.policies() {
+        for policy in &tally.policies() {
             let name = format!("{}{}", policy.name, mode(policy));
             row(&name, &policy.limited, Some(policy.keys), None);
         }
@@ -196,9 +196,9 @@ fn limited_keys(tally: &Tally<'_>, page: &mut String) {
         let by = first.quota.to_string();
         bars_of_keys(&by, tally.keys_limited_by(0), &tally.top(), page);
     }
-    for (policy, top) in tally.policies() {
+    for policy in tally.policies() {
         let by = format!("{}{}", policy.name, mode(&policy));
-        bars_of_keys(&by, policy.keys, &top, page);
+        bars_of_keys(&by, policy.keys, &policy.top, page);
     }
 }
 
@@ -380,11 +380,11 @@ fn by_rules(tally: &Tally<'_>, rules: &TriedRules) -> String {
         return format!("These rules would have limited none of {all}.");
     }
     let mut policies = tally.policies();
-    policies.retain(|(policy, _)| {
+    policies.retain(|policy| {
         let rejects = !policy.is_shadow && !policy.overflows;
         rejects && policy.limited.requests > 0
     });
-    policies.sort_by_key(|(policy, _)| std::cmp::Reverse(policy.limited.requests));
+    policies.sort_by_key(|policy| std::cmp::Reverse(policy.limited.requests));
     let named = policies
         .iter()
         .take(RULES)
@@ -401,10 +401,10 @@ fn by_rules(tally: &Tally<'_>, rules: &TriedRules) -> String {
     )
 }
 
-fn of_policy((policy, top): &(Policy, Vec<LimitedKey>)) -> String {
+fn of_policy(policy: &Policy) -> String {
     let requests = number(policy.limited.requests);
     let keys = many(policy.keys, "key");
-    let most = match (policy.keys, top.first()) {
+    let most = match (policy.keys, policy.top.first()) {
         (1, Some(only)) => format!(", {}", only.name),
         (_, Some(most)) => format!(", most of all {}", most.name),
         (_, None) => String::new(),

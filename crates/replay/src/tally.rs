@@ -3,7 +3,6 @@
 use std::{
     fmt,
     hash::{BuildHasher as _, RandomState},
-    mem,
 };
 
 use serde_json::{Value, json};
@@ -21,7 +20,7 @@ use crate::{
     reader::Seen,
     settings::Settings,
     timestamps,
-    tried_rules::{Policy, TriedRules},
+    tried_rules::{LimitedKey, Policy, TriedRules},
 };
 
 /// The factors of `--what-if`.
@@ -52,18 +51,6 @@ pub struct Tally<'s> {
 
 /// A caveat: the numbers of limited requests are no forecast.
 pub(crate) const UPPER_BOUND: &str = "clients that are refused would have behaved differently";
-
-/// A key that was limited.
-pub(crate) struct LimitedKey {
-    pub(crate) name: String,
-    pub(crate) requests: u64,
-    /// How much of it may be another key's.
-    pub(crate) of_others: u64,
-    /// The alternative of a `first_of`, or `--key` if it stands in.
-    pub(crate) counted_by: Option<String>,
-    /// The key of the rule that the log lacks.
-    pub(crate) instead_of: Option<String>,
-}
 
 impl<'s> Tally<'s> {
     pub(crate) fn new(settings: &'s Settings) -> Result<Self, String> {
@@ -178,17 +165,10 @@ impl<'s> Tally<'s> {
     }
 
     /// Each quota of each rule that decided something.
-    pub(crate) fn policies(&self) -> Vec<(Policy, Vec<LimitedKey>)> {
-        let tried = self.rules.iter();
-        let policies = tried.flat_map(|rules| rules.policies(self.settings.top));
-        let named = policies.map(|mut policy| {
-            let keys = mem::take(&mut policy.top)
-                .iter()
-                .map(|top| self.limited_key(top, &top.label))
-                .collect();
-            (policy, keys)
-        });
-        named.collect()
+    pub(crate) fn policies(&self) -> Vec<Policy> {
+        let limited = |top: &KeyCount<KeySource>| self.limited_key(top, &top.label);
+        let rules = self.rules.as_ref();
+        rules.map_or_else(Vec::new, |rules| rules.policies(self.settings.top, limited))
     }
 
     /// The key with its name. If the line's key stands in, that one's name.
@@ -292,7 +272,7 @@ impl<'s> Tally<'s> {
     }
 
     fn rules_json(&self, rules: &TriedRules) -> Value {
-        let policies = self.policies().into_iter().map(|(policy, top)| {
+        let policies = self.policies().into_iter().map(|policy| {
             json!({
                 "name": policy.name,
                 "shadow": policy.is_shadow,
@@ -301,7 +281,7 @@ impl<'s> Tally<'s> {
                 "limited": limited(&policy.limited),
                 "keys_limited": policy.keys,
                 "keys_are_estimated": policy.keys_are_estimated,
-                "top": top_json(&top),
+                "top": top_json(&policy.top),
             })
         });
         let missing = self.missing().map(|(need, attempts)| {

@@ -5,8 +5,8 @@ use std::fmt::{self, Write};
 use crate::{
     candidate_quota::{Candidate, Delayed, Limited},
     peaks::{PERCENTILES, Suggestion, WINDOWS},
-    tally::{LimitedKey, Tally, UPPER_BOUND, minute_of, time_of},
-    tried_rules::{Policy, TriedRules},
+    tally::{Tally, UPPER_BOUND, minute_of, time_of},
+    tried_rules::{LimitedKey, Policy, TriedRules},
 };
 
 /// The report as text.
@@ -162,9 +162,9 @@ fn by_rules(tally: &Tally<'_>, rules: &TriedRules, text: &mut String) -> fmt::Re
         }
     }
     let policies = tally.policies();
-    let names = policies.iter().map(|(policy, _)| policy.name.len());
+    let names = policies.iter().map(|policy| policy.name.len());
     let width = names.max().unwrap_or(0);
-    for (policy, _) in &policies {
+    for policy in &policies {
         write!(
             text,
             "  {:width$}  decides {:>13}, limits {:>13}",
@@ -254,9 +254,9 @@ fn top(tally: &Tally<'_>, text: &mut String) -> fmt::Result {
     if let Some(first) = tally.quotas.first() {
         limited_most(&first.quota.to_string(), &tally.top(), text)?;
     }
-    for (policy, top) in tally.policies() {
+    for policy in tally.policies() {
         let by = format!("{}{}", policy.name, mode(&policy));
-        limited_most(&by, &top, text)?;
+        limited_most(&by, &policy.top, text)?;
     }
     Ok(())
 }

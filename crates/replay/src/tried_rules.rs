@@ -92,7 +92,20 @@ pub(crate) struct Policy {
     pub(crate) keys: u64,
     pub(crate) keys_are_estimated: bool,
     /// The keys that were limited most.
-    pub(crate) top: Vec<KeyCount<KeySource>>,
+    pub(crate) top: Vec<LimitedKey>,
+}
+
+/// A key that was limited.
+#[derive(Debug)]
+pub(crate) struct LimitedKey {
+    pub(crate) name: String,
+    pub(crate) requests: u64,
+    /// How much of it may be another key's.
+    pub(crate) of_others: u64,
+    /// The alternative of a `first_of`, or `--key` if it stands in.
+    pub(crate) counted_by: Option<String>,
+    /// The key of the rule that the log lacks.
+    pub(crate) instead_of: Option<String>,
 }
 
 /// The status in the line, which the handler responds with.
@@ -192,7 +205,11 @@ impl TriedRules {
     }
 
     /// Each quota of each rule that decided something, with this many of the keys that it limits.
-    pub(crate) fn policies(&self, many: usize) -> Vec<Policy> {
+    pub(crate) fn policies(
+        &self,
+        many: usize,
+        limited: impl Fn(&KeyCount<KeySource>) -> LimitedKey,
+    ) -> Vec<Policy> {
         let decisions = unpoisoned(&self.decisions);
         let policies = decisions.policies.iter().map(|(name, counts)| Policy {
             name: name.clone(),
@@ -202,7 +219,7 @@ impl TriedRules {
             limited: counts.limited.clone(),
             keys: counts.keys.number(),
             keys_are_estimated: counts.keys.is_part(),
-            top: counts.top.first(many),
+            top: counts.top.first(many).iter().map(&limited).collect(),
         });
         policies.collect()
     }
