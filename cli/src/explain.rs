@@ -138,14 +138,16 @@ fn bounds(quota: &Quota) -> Vec<(Duration, u128)> {
 fn most_in(quota: &Quota, stretch: Duration) -> u128 {
     let (stretch, period) = (stretch.as_nanos(), quota.period().as_nanos());
     let interval = (period / u128::from(quota.limit())).max(1);
-    let soft = soft_percent(quota);
+    let soft = word_of(quota, "soft").and_then(|soft| soft.trim_end_matches('%').parse().ok());
+    let soft: u128 = soft.unwrap_or(0);
     let with_soft = |units: u128| units + units * soft / 100;
     let capacity = with_soft(quota.capacity().into());
     // A stretch includes one of its ends only.
     let evenly = stretch.div_ceil(interval);
     // The number of windows that it can touch.
     let windows = stretch.div_ceil(shortest_window(quota).as_nanos()) + 1;
-    match (quota.algorithm(), refill_step(quota)) {
+    let step = quota.refill_step().map(|step| step.as_nanos());
+    match (quota.algorithm(), step) {
         (Algorithm::TokenBucket, None) => capacity + stretch / interval,
         (Algorithm::TokenBucket, Some(step)) => capacity + stretch.div_ceil(step) * step / interval,
         (Algorithm::LeakyBucket { .. }, _) => evenly,
@@ -160,21 +162,6 @@ fn word_of(quota: &Quota, word: &str) -> Option<String> {
     let mut words = text.split(' ');
     words.find(|known| *known == word)?;
     words.next().map(str::to_owned)
-}
-
-fn soft_percent(quota: &Quota) -> u128 {
-    let percent = word_of(quota, "soft");
-    percent
-        .and_then(|percent| percent.trim_end_matches('%').parse().ok())
-        .unwrap_or(0)
-}
-
-/// The refill step in nanoseconds. Its text reads like a period.
-fn refill_step(quota: &Quota) -> Option<u128> {
-    let step: Quota = format!("1/{}", word_of(quota, "refill_every")?)
-        .parse()
-        .ok()?;
-    Some(step.period().as_nanos())
 }
 
 fn memory(quota: &Quota) -> String {
@@ -209,17 +196,17 @@ fn first_response(quota: &Quota) -> Result<HeaderMap, String> {
 
 fn rust(quota: &Quota) -> String {
     let (limit, period) = (quota.limit(), quota.period());
-    let mut line = match period.as_secs() {
-        _ if calendar_unit(quota).is_some() => {
-            let unit = calendar_unit(quota).unwrap_or_default();
-            format!("Quota::per_{unit}({limit})")
-        }
-        _ if period.subsec_nanos() > 0 => format!("Quota::per({limit}, {})", rust_duration(period)),
-        1 => format!("Quota::per_second({limit})"),
-        60 => format!("Quota::per_minute({limit})"),
-        3_600 => format!("Quota::per_hour({limit})"),
-        86_400 => format!("Quota::per_day({limit})"),
-        _ => format!("Quota::per({limit}, {})", rust_duration(period)),
+    let seconds = Some(period.as_secs()).filter(|_| period.subsec_nanos() == 0);
+    let unit = calendar_unit(quota).or(match seconds {
+        Some(1) => Some("second"),
+        Some(60) => Some("minute"),
+        Some(3_600) => Some("hour"),
+        Some(86_400) => Some("day"),
+        _ => None,
+    });
+    let mut line = match unit {
+        Some(unit) => format!("Quota::per_{unit}({limit})"),
+        None => format!("Quota::per({limit}, {})", rust_duration(period)),
     };
     match quota.algorithm() {
         Algorithm::LeakyBucket { queue } => line += &format!(".leaky_bucket({queue})"),
@@ -228,20 +215,16 @@ fn rust(quota: &Quota) -> String {
         Algorithm::SlidingLog => line += ".sliding_log()",
         _ => {}
     }
-    for word in ["burst", "slices", "soft"] {
+    for word in ["burst", "slices", "soft", "starting_on"] {
         if let Some(value) = word_of(quota, word) {
             line += &format!(".{word}({})", value.trim_end_matches('%'));
         }
-    }
-    if let Some(day) = word_of(quota, "starting_on") {
-        line += &format!(".starting_on({day})");
     }
     line += &rust_limits(quota);
     if let Some(zone) = word_of(quota, "in") {
         line += &format!(".in_zone({zone:?})");
     }
-    if let Some(step) = refill_step(quota) {
-        let step = Duration::from_nanos(u64::try_from(step).unwrap_or(u64::MAX));
+    if let Some(step) = quota.refill_step() {
         line += &format!(".refill_every({})", rust_duration(step));
     }
     line
