@@ -29,14 +29,16 @@ def named(page):
 
 
 faults = []
+# The code of the library. Paths of the pages may begin in each.
+SOURCES = ("src", "crates/core/src")
 pages = {path: text(path) for path in ("docs/architecture.md", "CONTRIBUTING.md")}
 for path, page in pages.items():
     for name in sorted(set(named(page))):
-        if not any(pathlib.Path(root, name).exists() for root in (".", "src")):
+        if not any(pathlib.Path(root, name).exists() for root in (".", *SOURCES)):
             faults.append(f"{path}: there is no {name}")
 
 page = pages["docs/architecture.md"]
-code = "".join(text(file) for src in ("src", "client/src", "rulefile/src", "server/src") for file in pathlib.Path(src).rglob("*.rs"))
+code = "".join(text(file) for src in (*SOURCES, "client/src", "rulefile/src", "server/src") for file in pathlib.Path(src).rglob("*.rs"))
 words = set(re.findall(r"^[^/\n]*\b(?:struct|enum|trait|type|fn|mod|const|static) (\w+)|^ +([A-Z]\w*)\b", code, re.MULTILINE))
 words = {word for pair in words for word in pair}
 for name in sorted(set(re.findall(r"`((?:[A-Z]\w*)(?:::\w+)*)`", page))):
@@ -46,7 +48,7 @@ lines = page.count("\n")
 if lines > MAX_LINES:
     faults.append(f"docs/architecture.md has {lines} lines, more than {MAX_LINES}")
 floors = page.split("```text\n")[1].split("```")[0]
-for module in re.findall(r"^(?:pub(?:\([^)]*\))? )?mod (\w+);", text("src/lib.rs"), re.MULTILINE):
+for module in re.findall(r"^(?:pub(?:\([^)]*\))? )?mod (\w+);", text("src/lib.rs") + text("crates/core/src/lib.rs"), re.MULTILINE):
     if not re.search(rf"\b{module}(\.rs|/)", floors):
         faults.append(f"docs/architecture.md: the module {module} is on no floor")
 features = page.split("## Features")[1]
@@ -60,7 +62,8 @@ WITHOUT_TWIN = {"constants.lua", "time.lua", "permit_leases.lua", "versioned_val
 twins = pages["docs/architecture.md"].split("## Twins")[1].split("\n## ")[0]
 rows = [[re.findall(r"`([^`]+)`", cell) for cell in line.split("|")[1:3]] for line in re.findall(r"^\| `.*", twins, re.MULTILINE)]
 for (script, *lua), (code, *rust) in rows:
-    sides = [(f"src/{script}", lua, r"function (?:\w+\.)?{0}\(|\b{0} = [^\n]*function\("), (f"src/{code}", rust, r"\bfn {0}\b")]
+    code = next((path for path in (f"{src}/{code}" for src in SOURCES) if pathlib.Path(path).exists()), code)
+    sides = [(f"src/{script}", lua, r"function (?:\w+\.)?{0}\(|\b{0} = [^\n]*function\("), (code, rust, r"\bfn {0}\b")]
     if lua and len(lua) != len(rust):
         faults.append(f"docs/architecture.md: the twins of {script} and {code} are not as many")
     for path, names, definition in sides:

@@ -4,35 +4,9 @@ use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use http::{StatusCode, request::Parts};
 
 use crate::{
-    decision::Decision,
     key::client_ip::ClientAddress,
     rate_limit::{Decisions, Spent},
 };
-
-/// The decision that passed this request, for handlers behind a layer with
-/// [`expose_decision`](crate::RateLimitLayer::expose_decision) or [`overflow`](crate::RateLimitLayer::overflow). With
-/// several layers it is the decision of the innermost. Without one: 500, or `None` for `Option<Decision>`.
-///
-/// [`Decisions`] has its key as well, see
-/// [`Exposed::key`](crate::rate_limit::Exposed::key).
-impl<S: Sync> FromRequestParts<S> for Decision {
-    type Rejection = (StatusCode, &'static str);
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        parts.extensions.get().cloned().ok_or((
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "no rate limit decision: the layer needs expose_decision(true)",
-        ))
-    }
-}
-
-impl<S: Sync> OptionalFromRequestParts<S> for Decision {
-    type Rejection = std::convert::Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
-        Ok(parts.extensions.get().cloned())
-    }
-}
 
 /// The decisions of all layers that allowed this request, for handlers behind layers with
 /// [`expose_decision`](crate::RateLimitLayer::expose_decision). Without one: 500, or `None` for

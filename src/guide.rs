@@ -1,10 +1,10 @@
-//! [`Quota`]: crate::Quota
-//! [`retry_after`]: crate::Decision::retry_after
-//! [`delay`]: crate::Decision::delay
-//! [`block_for`]: crate::limiter::LocalLimiterBuilder::block_for
-//! [`JointLimiter`]: crate::limiter::JointLimiter
+//! [`Quota`]: tower_ratelimit_core::Quota
+//! [`retry_after`]: tower_ratelimit_core::Decision::retry_after
+//! [`delay`]: tower_ratelimit_core::Decision::delay
+//! [`block_for`]: tower_ratelimit_core::limiter::LocalLimiterBuilder::block_for
+//! [`JointLimiter`]: tower_ratelimit_core::limiter::JointLimiter
 //! [`quota`]: crate::RateLimitLayer::quota
-//! [`tier`]: crate::limiter::LocalLimiterBuilder::tier
+//! [`tier`]: tower_ratelimit_core::limiter::LocalLimiterBuilder::tier
 // The page is also read on GitHub, and defines the targets of its links there at its end. The first
 // of two definitions counts, so here the links lead to items, and the pictures are in the page.
 #![doc = include_str!("../docs/plots/links.md")]

@@ -122,11 +122,11 @@
 //! gRPC answers need no feature, and without default features the crate serves plain tower and
 //! hyper.
 //!
-//! [`GovernorLimiter`]: crate::limiter::GovernorLimiter
-//! [`ManualClock`]: crate::clock::ManualClock
-//! [`OsClock`]: crate::clock::OsClock
-//! [`OwnedQuota`]: crate::quota::OwnedQuota
-//! [`QuotaList`]: crate::quota::QuotaList
+//! [`GovernorLimiter`]: tower_ratelimit_core::limiter::GovernorLimiter
+//! [`ManualClock`]: tower_ratelimit_core::clock::ManualClock
+//! [`OsClock`]: tower_ratelimit_core::clock::OsClock
+//! [`OwnedQuota`]: tower_ratelimit_core::quota::OwnedQuota
+//! [`QuotaList`]: tower_ratelimit_core::quota::QuotaList
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
@@ -134,28 +134,16 @@
     allow(rustdoc::broken_intra_doc_links)
 )]
 
-mod error;
-mod hash_seed;
-mod lock;
-mod log;
-mod number_bytes;
 #[cfg(feature = "shared")]
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
 mod single_background_task;
-mod small_bytes;
-mod small_list;
-mod timer;
 
-pub mod clock;
-pub mod quota;
-
-pub mod decision;
 pub mod key;
 
-pub mod spend;
+#[doc(inline)]
+pub use tower_ratelimit_core::{clock, decision, headers, limiter, quota, reject};
 
-mod algorithm;
-pub mod limiter;
+pub mod spend;
 
 pub mod observe;
 
@@ -168,9 +156,6 @@ pub mod redis;
 
 #[cfg(feature = "shared")]
 pub mod shared;
-
-pub mod headers;
-pub mod reject;
 
 mod middleware;
 
@@ -190,30 +175,31 @@ pub mod guide;
 pub use self::shared::fallback::OnFailure;
 pub use self::{
     concurrency::{layer::ConcurrencyLayer, limit::Concurrency},
-    decision::decision::Decision,
-    error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
-    headers::config::Headers,
     key::{
         client_address_layer::ClientAddressLayer,
         client_ip::{ClientAddress, ClientIp},
-        extract::KeyExtractor,
         peer::PeerIp,
         route::Global,
         sent_value::Header,
-        value::Key,
     },
+    middleware::key_extraction_rules::MissingKey,
+    rate_limit::{layer::RateLimitLayer, spending::SpendLayer},
+};
+#[cfg(feature = "redis")]
+pub use self::{redis::store::RedisStore, shared::limiter::RedisLimiter};
+pub use tower_ratelimit_core::{
+    decision::decision::Decision,
+    error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
+    headers::config::Headers,
+    key::{extract::KeyExtractor, value::Key},
     limiter::{
         any::AnyLimiter,
         async_limiter::AsyncLimiter,
         limiter::Limiter,
         local::{LocalLimiter, LocalStore},
     },
-    middleware::key_extraction_rules::MissingKey,
     quota::{priority::Priority, value::Quota},
-    rate_limit::{layer::RateLimitLayer, spending::SpendLayer},
 };
-#[cfg(feature = "redis")]
-pub use self::{redis::store::RedisStore, shared::limiter::RedisLimiter};
 
 /// The README's example compiles.
 #[cfg(all(doctest, feature = "axum"))]

@@ -200,7 +200,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::lock::unpoisoned;
+    use tower_ratelimit_core::lock::unpoisoned;
 
     const TICK: Duration = Duration::from_secs(1);
 

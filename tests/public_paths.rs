@@ -8,6 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The package whose modules the root package hands on.
+const CORE: &str = "tower_ratelimit_core::";
 const MOST_AT_THE_ROOT: usize = 40;
 /// The names that are different items in different modules.
 const NAMES_OF_SEVERAL: [&str; 1] = ["ResponseFuture"];
@@ -47,11 +49,41 @@ fn names(tree: &str) -> Vec<String> {
     found
 }
 
+/// What stands behind each `pub ` at the margin, and whether the documentation leaves it out: packages of one release share
+/// more than users see.
+fn items(code: &str) -> impl Iterator<Item = (bool, &str)> {
+    code.match_indices("\npub ").map(|(at, public)| {
+        let before = code[..at].trim_end();
+        (
+            before.ends_with("#[doc(hidden)]"),
+            &code[at + public.len()..],
+        )
+    })
+}
+
+/// The file and the folder of a module of the package below.
+fn module_of_core(name: &str) -> Option<(PathBuf, PathBuf)> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/core/src");
+    let files = [
+        src.join(format!("{name}.rs")),
+        src.join(name).join("mod.rs"),
+    ];
+    let file = files.into_iter().find(|file| file.exists())?;
+    Some((file, src.join(name)))
+}
+
 /// Adds the public paths of a module, whose file is `file` and whose modules are in `folder`.
 fn walk(path: &str, file: &Path, folder: &Path, found: &mut Vec<String>) {
     let code = code_of(file);
     // Items are at the margin: rustfmt sees to it.
-    for item in code.split("\npub ").skip(1) {
+    for (hidden, item) in items(&code) {
+        if hidden
+            && file
+                .ancestors()
+                .any(|folder| folder.ends_with("crates/core"))
+        {
+            continue;
+        }
         let mut words = item
             .split(|c: char| !c.is_alphanumeric() && c != '_')
             .filter(|word| !matches!(*word, "async" | "unsafe" | "auto"));
@@ -59,7 +91,14 @@ fn walk(path: &str, file: &Path, folder: &Path, found: &mut Vec<String>) {
         match kind {
             "use" => {
                 let tree = item["use".len()..].split(';').next().unwrap();
-                found.extend(names(tree).iter().map(|name| format!("{path}{name}")));
+                for name in names(tree) {
+                    match module_of_core(&name).filter(|_| tree.contains(CORE)) {
+                        Some((file, folder)) => {
+                            walk(&format!("{path}{name}::"), &file, &folder, found);
+                        }
+                        None => found.push(format!("{path}{name}")),
+                    }
+                }
             }
             "mod" => {
                 let name = words.next().unwrap();

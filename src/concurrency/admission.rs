@@ -30,7 +30,6 @@ use super::{
     permits::Permits,
 };
 use crate::{
-    decision::{Decision, Policy},
     middleware::{
         followed::Followed,
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
@@ -39,6 +38,9 @@ use crate::{
         responder::Responder,
     },
     observe::{Decided, KeysOf},
+};
+use tower_ratelimit_core::{
+    decision::{Decision, Policy},
     quota::Priority,
     reject::{ProblemJson, Reject, RejectionKind},
 };

@@ -41,7 +41,7 @@ impl<B: Body> Follow<B> for HeldPermits {
     }
 }
 
-/// The permits of a request that asks for an upgrade, in the extensions of the request.
+/// The permits of a request for an upgrade, in the extensions of the request.
 ///
 /// A service that upgrades the connection keeps it until the connection ends, which is after the end of the response's
 /// body. Clones hold the same permits.

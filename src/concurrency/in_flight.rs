@@ -11,7 +11,7 @@ use std::{
 
 use siphasher::sip::SipHasher13;
 
-use crate::{
+use tower_ratelimit_core::{
     clock::OsClock,
     decision::{Decision, Policy, QuotaStatus},
     error::LimiterError,

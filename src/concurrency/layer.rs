@@ -13,9 +13,6 @@ use super::{
     permits::{IntoPermits, Permits},
 };
 use crate::{
-    error::{ConfigError, KeyErrorKind},
-    headers::Headers,
-    key::{Key, KeyExtractor},
     middleware::{
         gate::Gate,
         key_extraction::KeyStage,
@@ -23,6 +20,11 @@ use crate::{
         settings::{CommonSettings, common_builder_methods},
     },
     observe::Observer,
+};
+use tower_ratelimit_core::{
+    error::{ConfigError, KeyErrorKind},
+    headers::Headers,
+    key::{Key, KeyExtractor},
     quota::Priority,
     reject::{IsResponse, ProblemJson, RejectFn, Rejection},
 };
@@ -99,7 +101,7 @@ impl<R> ConcurrencyLayer<R> {
     }
 
     /// The response to a request that does not pass. Defaults to
-    /// [`ProblemJson`](crate::reject::ProblemJson).
+    /// [`ProblemJson`](tower_ratelimit_core::reject::ProblemJson).
     pub fn rejection<R2>(self, rejection: R2) -> ConcurrencyLayer<R2> {
         ConcurrencyLayer {
             permits: self.permits,

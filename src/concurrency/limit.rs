@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{
+use tower_ratelimit_core::{
     decision::{Policy, Unit},
     error::{ConfigError, ConfigErrorKind},
     quota::check_name,
@@ -10,7 +10,7 @@ use crate::{
 
 /// How many requests of one key may be in flight at the same time.
 ///
-/// As with a [`Quota`](crate::Quota), constructors and builders never fail, so that it can be a
+/// As with a [`Quota`](tower_ratelimit_core::Quota), constructors and builders never fail, so that it can be a
 /// constant. [`check`](Self::check) and [`ConcurrencyLayer`](crate::ConcurrencyLayer) report an invalid
 /// limit.
 ///

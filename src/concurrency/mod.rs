@@ -5,12 +5,12 @@
 //!
 //! 1. [`enabled`](crate::ConcurrencyLayer::enabled), [`skip`](crate::ConcurrencyLayer::skip) and
 //!    [`deny`](crate::ConcurrencyLayer::deny) decide whether it is counted at all. The
-//!    [`KeyExtractor`](crate::KeyExtractor) finds its key, and
+//!    [`KeyExtractor`](tower_ratelimit_core::KeyExtractor) finds its key, and
 //!    [`on_missing_key`](crate::ConcurrencyLayer::on_missing_key) treats requests without one.
 //! 2. With fewer than the allowed number in flight it takes a permit, and the inner service is
-//!    called at once. Its response gets [`headers`](crate::headers):
+//!    called at once. Its response gets [`headers`](tower_ratelimit_core::headers):
 //!    `RateLimit-Policy: "concurrency";q=8;qu="concurrent-requests"` and `RateLimit: "concurrency";r=3`.
-//! 3. Otherwise the [`Reject`](crate::reject::Reject) answers 429 at once, or in gRPC, without
+//! 3. Otherwise the [`Reject`](tower_ratelimit_core::reject::Reject) answers 429 at once, or in gRPC, without
 //!    `Retry-After`, since the end of the other requests is unknown. Nothing is queued.
 //!
 //! The permit is released when the response's body ends, or when its holder is dropped: the response

@@ -8,7 +8,7 @@ use super::{
     in_flight::{Grant, InFlight, PendingGrant},
     limit::{Concurrency, OwnedConcurrency},
 };
-use crate::{decision::Policy, error::ConfigError, key::Key, quota::Priority};
+use tower_ratelimit_core::{decision::Policy, error::ConfigError, key::Key, quota::Priority};
 
 /// A limit that a [`ConcurrencyLayer`](crate::ConcurrencyLayer) can be made from: a [`Concurrency`] or
 /// an [`OwnedConcurrency`], which each process counts for itself, or a `SharedConcurrency`, which all

@@ -8,11 +8,11 @@ use super::{
     shared_permits::SharedPermits,
 };
 use crate::{
-    error::{ConfigError, ConfigErrorKind},
     redis::{permits::lease::Leases, store::redis_store::RedisStore},
     shared::fallback::OnFailure,
     store::key_name::{accepted_name, checked_name},
 };
+use tower_ratelimit_core::error::{ConfigError, ConfigErrorKind};
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 

@@ -4,14 +4,11 @@ use std::sync::Arc;
 
 use super::in_flight::{Grant, Holder, InFlight};
 use crate::{
-    decision::Policy,
-    error::LimiterError,
-    key::Key,
-    quota::Priority,
     redis::permits::lease::{Acquired, Lease, Leases},
     shared::fallback::{Action, OnFailure},
     store::error::StoreError,
 };
+use tower_ratelimit_core::{decision::Policy, error::LimiterError, key::Key, quota::Priority};
 
 #[derive(Debug, Clone)]
 pub(crate) struct SharedPermits {

@@ -3,8 +3,8 @@
 //! [priority-shares]: crate::guide#priority-shares
 //! [proxies]: crate::guide::security#behind-a-proxy
 //! [restart]: crate::guide#a-restart
-//! [`AnyLimiter`]: crate::AnyLimiter
-//! [`OwnedQuota`]: crate::quota::OwnedQuota
+//! [`AnyLimiter`]: tower_ratelimit_core::AnyLimiter
+//! [`OwnedQuota`]: tower_ratelimit_core::quota::OwnedQuota
 //! [`cost`]: crate::RateLimitLayer::cost
 //! [`quota`]: crate::RateLimitLayer::quota
 //! [`deny_key`]: crate::RateLimitLayer::deny_key
@@ -22,7 +22,10 @@
     feature = "redis",
     doc = "[`RedisStore::check`]: crate::RedisStore::check"
 )]
-#![cfg_attr(feature = "tokio", doc = "[`TokioClock`]: crate::clock::TokioClock")]
+#![cfg_attr(
+    feature = "tokio",
+    doc = "[`TokioClock`]: tower_ratelimit_core::clock::TokioClock"
+)]
 #![cfg_attr(
     feature = "metrics",
     doc = "[`record_table`]: crate::observe::MetricsObserver::record_table"

@@ -1,6 +1,6 @@
 //! [`RedisLimiter`]: crate::RedisLimiter
-//! [`AnyLimiter`]: crate::AnyLimiter
-//! [`LocalLimiter`]: crate::LocalLimiter
+//! [`AnyLimiter`]: tower_ratelimit_core::AnyLimiter
+//! [`LocalLimiter`]: tower_ratelimit_core::LocalLimiter
 //! [`RedisStore`]: crate::RedisStore
 //! [`RedisStore::check`]: crate::RedisStore::check
 //! [`RedisStore::health`]: crate::RedisStore::health
@@ -15,8 +15,8 @@
 //! [`max_local_keys`]: crate::shared::RedisLimiterBuilder::max_local_keys
 //! [`OnFailure`]: crate::OnFailure
 //! [`OnFailure::nodes`]: crate::OnFailure::nodes
-//! [`Decision::degraded_by`]: crate::Decision::degraded_by
-//! [`Decision::is_degraded`]: crate::Decision::is_degraded
+//! [`Decision::degraded_by`]: tower_ratelimit_core::Decision::degraded_by
+//! [`Decision::is_degraded`]: tower_ratelimit_core::Decision::is_degraded
 //! [`Observer`]: crate::observe::Observer
 //! [stores-page]: crate::guide::stores
 //! [`Store`]: crate::shared::Store

@@ -12,10 +12,8 @@ use http::Request;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::{
-    key::ClientIp,
-    log::{self, Code},
-};
+use crate::key::ClientIp;
+use tower_ratelimit_core::log::{self, Code};
 
 /// Inserts the client's address, a [`ClientAddress`](crate::ClientAddress), into the extensions of
 /// requests, for handlers and other layers.

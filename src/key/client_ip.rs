@@ -26,8 +26,9 @@ use self::{
     entries::{HeaderEntry, address, forwarded_entries, list_entries, viewer_address},
     trust::Trust,
 };
-use super::{IpPrefix, Key, KeyExtractor, peer::peer_ip};
-use crate::{
+use super::peer::peer_ip;
+use tower_ratelimit_core::key::{IpPrefix, Key, KeyExtractor};
+use tower_ratelimit_core::{
     error::{ConfigError, KeyError},
     log::{Code, Watch},
 };
@@ -156,7 +157,7 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// [`ConfigErrorKind::Proxy`](crate::ConfigErrorKind::Proxy) when a text is neither an address
+    /// [`ConfigErrorKind::Proxy`](tower_ratelimit_core::ConfigErrorKind::Proxy) when a text is neither an address
     /// nor a network, or a network is everybody (`0.0.0.0/0`, `::/0`).
     pub fn try_behind<I>(proxies: I) -> Result<Self, ConfigError>
     where

@@ -6,14 +6,14 @@ use base64::{
 };
 use http::{header, request::Parts};
 
-use super::{Key, KeyExtractor};
-use crate::error::KeyError;
+use tower_ratelimit_core::error::KeyError;
+use tower_ratelimit_core::key::{Key, KeyExtractor};
 
 /// The digest of the bearer token in `Authorization: Bearer …` (RFC 6750).
 ///
 /// The key is `Key::digest(token)`; the token itself is kept nowhere. Absent when there is no such
 /// field, when it is of another scheme, and when the token is empty;
-/// [ambiguous](crate::KeyErrorKind::Ambiguous) when there are several fields that differ. The
+/// [ambiguous](tower_ratelimit_core::KeyErrorKind::Ambiguous) when there are several fields that differ. The
 /// scheme's case and the white space around the token make no difference, and any characters are
 /// accepted in it.
 ///
@@ -45,7 +45,7 @@ impl KeyExtractor for BearerToken {
 ///
 /// The key is `Key::digest(name)`, since many services take an API key for the name; the password
 /// never enters it. Absent when there is no such field, when it is of another scheme or cannot be
-/// decoded, and when the name is empty. [Ambiguous](crate::KeyErrorKind::Ambiguous) when there are
+/// decoded, and when the name is empty. [Ambiguous](tower_ratelimit_core::KeyErrorKind::Ambiguous) when there are
 /// several fields that differ. Padding makes no difference.
 ///
 /// Names are compared as they are: where the service takes `alice` and `Alice` for one user, count

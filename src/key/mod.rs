@@ -33,19 +33,19 @@
 //! # Credentials
 //!
 //! A key is made of parts of a request, and is stored in tables, in a shared store, and in logs
-//! where they [reveal](Key::reveal) it. So credentials enter it as SHA-256 digests only. All
+//! where they [reveal](crate::Key::reveal) it. So credentials enter it as SHA-256 digests only. All
 //! digests of a value are the same key, `Key::digest(value)`, wherever the value stood: that is how
 //! a handler peeks at a client's limit or resets it, and how a digest in a log is recognised.
 //!
 //! A digest hides what nobody can guess, as a generated token. For what can be guessed there is
-//! [`digested_with`](KeyExtractor::digested_with), which needs a secret.
+//! [`digested_with`](crate::KeyExtractor::digested_with), which needs a secret.
 //!
 //! A client that writes one credential in several ways has one key. If it sends two that differ in
 //! one place (`Authorization`, a cookie, a header, a parameter), the one that the application reads is
 //! unknown: the request is rejected with 400, unless
 //! [`on_missing_key`](crate::RateLimitLayer::on_missing_key) sets another action for
 //! [`KeyErrorKind::Ambiguous`](crate::KeyErrorKind::Ambiguous), and no extractor after
-//! [`or`](KeyExtractor::or) is called, which would give an account one more limit. Where a
+//! [`or`](crate::KeyExtractor::or) is called, which would give an account one more limit. Where a
 //! credential may be in several places, list them in the order in which the application reads them: a
 //! client could put a made up one where only the limiter looks first.
 //!
@@ -124,18 +124,18 @@
 //! [`Header::secret`]: crate::Header::secret
 //! [`Header`]: crate::Header
 //! [`PeerIp`]: crate::PeerIp
+//!
+//! [`KeyExtractor`]: crate::KeyExtractor
+//! [`Key`]: crate::Key
 
 pub(crate) mod client_address_layer;
 pub(crate) mod client_ip;
 mod credentials;
-pub(crate) mod extract;
-mod ip_prefix;
 pub(crate) mod peer;
 pub(crate) mod route;
 pub(crate) mod sent_value;
-mod text;
-pub(crate) mod value;
 
+pub(crate) use self::client_ip::ClientIp;
 #[cfg(feature = "rules")]
 pub(crate) use self::client_ip::unmapped;
 #[cfg(feature = "axum")]
@@ -146,11 +146,10 @@ pub use self::{
     client_address_layer::WithClientAddress,
     client_ip::{AddressOrigin, ClientIpHeader, IntoNetwork},
     credentials::{BasicUser, BearerToken},
-    extract::{Digested, IntoKey, Or, extension_fn, key_fn},
-    ip_prefix::IpPrefix,
     peer::GroupedPeerIp,
     route::RequestMethod,
     sent_value::{Cookie, QueryParameter},
-    text::Revealed,
 };
-pub(crate) use self::{client_ip::ClientIp, extract::KeyExtractor, value::Key};
+pub use tower_ratelimit_core::key::{
+    Digested, IntoKey, IpPrefix, Or, Revealed, extension_fn, key_fn,
+};

@@ -8,8 +8,8 @@ use http::{Extensions, request::Parts};
 #[cfg(feature = "tonic")]
 use tonic::transport::server::TcpConnectInfo;
 
-use super::{IpPrefix, Key, KeyExtractor};
-use crate::error::KeyError;
+use tower_ratelimit_core::error::KeyError;
+use tower_ratelimit_core::key::{IpPrefix, Key, KeyExtractor};
 
 /// The address at the other end of the connection, IPv6 grouped by /64.
 ///

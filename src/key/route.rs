@@ -2,10 +2,10 @@
 
 use http::{Extensions, Method, request::Parts};
 
-use super::{Key, KeyExtractor};
-use crate::error::KeyError;
+use tower_ratelimit_core::error::KeyError;
+use tower_ratelimit_core::key::{Key, KeyExtractor};
 #[cfg(feature = "axum")]
-use crate::log::{Code, Watch};
+use tower_ratelimit_core::log::{Code, Watch};
 
 /// One key for all requests: [`Key::global`].
 ///

@@ -6,13 +6,13 @@ use std::{borrow::Cow, fmt};
 use http::{HeaderMap, HeaderName, header, request::Parts};
 use percent_encoding::percent_decode;
 
-use super::{Key, KeyExtractor};
-use crate::error::KeyError;
+use tower_ratelimit_core::error::KeyError;
+use tower_ratelimit_core::key::{Key, KeyExtractor};
 
 /// The value of a header, such as an API key.
 ///
 /// White space around the value does not count. Absent when the header is missing or empty,
-/// [ambiguous](crate::KeyErrorKind::Ambiguous) when it has lines that differ: some applications
+/// [ambiguous](tower_ratelimit_core::KeyErrorKind::Ambiguous) when it has lines that differ: some applications
 /// read the first, some the last, and a client must not be counted by one and known by the other.
 /// It is ambiguous, too, if another spelling of the name that some servers read alike, such as
 /// `x_api_key`, has another value; such a line alone is no key. A value that is not UTF-8, or longer than 255 bytes, is replaced by its digest.
@@ -102,7 +102,7 @@ impl KeyExtractor for Header {
 /// The key is `Key::digest(value)`; the value itself is kept nowhere. Quotes around the value and
 /// percent-encoding make no difference, so one session has one key however the client writes it.
 ///
-/// Absent when there is no such cookie or an empty one, [ambiguous](crate::KeyErrorKind::Ambiguous)
+/// Absent when there is no such cookie or an empty one, [ambiguous](tower_ratelimit_core::KeyErrorKind::Ambiguous)
 /// when there are several of the name with values that differ: some applications read the first and
 /// some the last, so a client could be counted by one that it makes up and be known by the other.
 ///
@@ -172,7 +172,7 @@ fn unquoted(value: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
 /// percent-encoding are decoded as in forms, in the name too.
 ///
 /// Absent when there is no such parameter or an empty one,
-/// [ambiguous](crate::KeyErrorKind::Ambiguous) when there are several of the name with values that
+/// [ambiguous](tower_ratelimit_core::KeyErrorKind::Ambiguous) when there are several of the name with values that
 /// differ: some applications read the first and some the last, so a client could
 /// be counted by one that it makes up and be known by the other. A value with an unencoded `;` is
 /// ambiguous for the same reason: some servers end it there.

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::reject::RejectionBody;
+use tower_ratelimit_core::reject::RejectionBody;
 
 pub(crate) type PolledFrame<D, E> = Poll<Option<Result<Frame<D>, E>>>;
 

@@ -2,7 +2,7 @@
 //!
 //! In: a request. Out: the response of the inner service, or a rejection.
 //!
-//! 1. [`Gate::call`] asks an [`Admits`] what is [`Begun`] by the request's extensions alone. Otherwise it takes the request
+//! 1. [`Gate::call`] learns from an [`Admits`] what is [`Begun`] by the request's extensions alone. Otherwise it takes the request
 //!    apart, and the answer is a [`RequestOutcome`].
 //! 2. A request that passes goes to the instance of the inner service that was polled ready. A request whose decision takes
 //!    time takes that instance along. A rejection drops it, since the instance may hold what it got for a call.
@@ -11,7 +11,7 @@
 //!    not answer at once, the response waits (`Late`).
 //!
 //! Example: a layer counts responses with 401 only. A login is charged, its work is a reservation, and the response has
-//! 200: [`Admits::settle`] refunds the unit before the response goes on.
+//! 200: [`Admits::settle`] refunds the unit before the response leaves.
 
 use std::{
     convert::Infallible,
@@ -26,7 +26,7 @@ use std::{
 use http::{Extensions, Request, Response, request::Parts};
 use tower_service::Service;
 
-use crate::{decision::Decision, key::Key};
+use tower_ratelimit_core::{decision::Decision, key::Key};
 
 /// The outcome of a layer's decision about a request, for every service and for callers that find
 /// the key themselves.

@@ -13,11 +13,11 @@ use super::{
     settings::CommonSettings,
     setup_diagnostics::Diagnostics,
 };
-use crate::{
+use crate::observe::Event;
+use tower_ratelimit_core::{
     decision::Policy,
     error::{KeyError, LimiterError},
     key::Key,
-    observe::Event,
     reject::RejectionKind,
 };
 

@@ -11,7 +11,7 @@ use std::{
 
 use http::{Extensions, request::Parts};
 
-use crate::{
+use tower_ratelimit_core::{
     error::{KeyError, KeyErrorKind},
     key::{Key, KeyExtractor},
     log::{self, Code},
@@ -82,7 +82,7 @@ impl KeyRules {
         match kind {
             KeyErrorKind::Absent => self.on_absent_key = action,
             KeyErrorKind::Ambiguous => self.on_ambiguous_key = action,
-            KeyErrorKind::Unavailable => self.on_unavailable_key = action,
+            _ => self.on_unavailable_key = action,
         }
     }
 
@@ -126,7 +126,7 @@ impl KeyRules {
     /// a key then counts under the shared key, or is left out.
     pub(crate) fn keys_of(&self, parts: &Parts) -> Result<Keys, Uncounted> {
         self.check_request_lists(parts)?;
-        let (mut keys, mut missing) = (Keys::new(), Vec::new());
+        let (mut keys, mut missing) = (Keys::default(), Vec::new());
         for (limit, extractor) in self.extractors().enumerate() {
             match extractor.extract(parts) {
                 Ok(key) => keys.push(Some((limit, key))),
@@ -165,7 +165,7 @@ impl KeyRules {
     /// The key of a request whose only extractor fails.
     #[cold]
     pub(crate) fn missing_key(&self, error: KeyError) -> Result<Keys, Uncounted> {
-        self.replace_missing(vec![(0, error)], Keys::new())
+        self.replace_missing(vec![(0, error)], Keys::default())
     }
 
     fn check_request_lists(&self, parts: &Parts) -> Result<(), Uncounted> {
@@ -204,7 +204,7 @@ impl KeyRules {
         let action = match error.kind() {
             KeyErrorKind::Absent => self.on_absent_key,
             KeyErrorKind::Ambiguous => self.on_ambiguous_key,
-            KeyErrorKind::Unavailable => {
+            _ => {
                 self.report(error);
                 self.on_unavailable_key
             }

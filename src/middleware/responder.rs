@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Instant};
 use http::{Response, StatusCode, request::Parts};
 
 use super::settings::CommonSettings;
-use crate::{
+use crate::observe::{Decided, Event, Observer};
+use tower_ratelimit_core::{
     decision::{Decision, Policy},
     error::{KeyError, KeyErrorKind},
     headers::{QuotaNumbers, Renderer},
-    observe::{Decided, Event, Observer},
     reject::{AnswerStyle, Reject, Rejection, RejectionKind, answer},
 };
 
@@ -75,7 +75,7 @@ impl<R> Responder<R> {
         });
         match error.kind() {
             KeyErrorKind::Absent | KeyErrorKind::Ambiguous => RejectionKind::KeyMissing,
-            KeyErrorKind::Unavailable => RejectionKind::KeyUnavailable,
+            _ => RejectionKind::KeyUnavailable,
         }
     }
 

@@ -5,8 +5,9 @@ use std::sync::{Arc, atomic::AtomicBool};
 use http::{StatusCode, request::Parts};
 
 use super::key_extraction_rules::{KeyRules, PerRequest};
-use crate::{
-    headers::Headers, key::KeyExtractor, observe::Observer, quota::Priority, reject::RejectionKind,
+use crate::observe::Observer;
+use tower_ratelimit_core::{
+    headers::Headers, key::KeyExtractor, quota::Priority, reject::RejectionKind,
 };
 
 #[derive(Clone)]
@@ -106,7 +107,7 @@ macro_rules! common_builder_methods {
         ///
         /// A service that is not gRPC should switch it off: any client could have its denials answered
         /// 200 by the content type that it sends. It is on by default because a gRPC client treats a 429
-        /// as `UNAVAILABLE`, which many retry at once; see [`reject`](crate::reject#grpc).
+        /// as `UNAVAILABLE`, which many retry at once; see [`reject`](tower_ratelimit_core::reject#grpc).
         pub fn grpc(self, grpc: bool) -> Self {
             self.with_common(|common| common.grpc = grpc)
         }

@@ -11,11 +11,11 @@ use std::{
 
 use http::{Extensions, HeaderMap};
 
-use crate::{
+use crate::observe::KeysOf;
+use tower_ratelimit_core::{
     key::Key,
     lock::unpoisoned,
     log::{self, Code},
-    observe::KeysOf,
 };
 
 /// How many requests of a layer are checked: the set-up does not change, and a check takes time.

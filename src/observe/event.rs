@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
+use tower_ratelimit_core::{
     decision::{Decision, Policy, QuotaStatus},
     error::{KeyError, LimiterError},
     key::Key,
@@ -326,7 +326,7 @@ impl Corrected<'_> {
         }
     }
 
-    /// The units that were used and not charged, because they are beyond the quota's [debt](crate::Quota::debt). Always
+    /// The units that were used and not charged, because they are beyond the quota's [debt](tower_ratelimit_core::Quota::debt). Always
     /// 0 if the body does not determine the charge. Of several limits, the most of one.
     pub const fn forgotten(&self) -> u64 {
         match self.spent {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use metrics::{SharedString, counter, gauge, histogram};
 
 use super::{Corrected, Decided, Event, Observer, event::SpentReport};
-use crate::{
+use tower_ratelimit_core::{
     decision::{Name, Policy},
     error::{LimiterError, LimiterErrorKind},
 };
@@ -33,7 +33,7 @@ const OVERFLOWED: &str = "overflowed";
 /// | metric | labels |
 /// |---|---|
 /// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shed`, `shadow_limited`, `shadow_shed`, `overflowed`, `bypassed`, `banned`, `no_key`, `error` |
-/// | `ratelimit_degraded_total` | `policy`, `reason`: decisions without the store, see [`Decision::degraded_by`](crate::Decision::degraded_by) |
+/// | `ratelimit_degraded_total` | `policy`, `reason`: decisions without the store, see [`Decision::degraded_by`](tower_ratelimit_core::Decision::degraded_by) |
 /// | `ratelimit_denials_total` | `policy`, `result`: the quotas that denied, with the `result` of the request; `limited` and `shed` were rejected, all others passed anyway |
 /// | `ratelimit_near_limit_total` | `policy`: decisions that left a fifth of the limit or less |
 /// | `ratelimit_cost_total` | `policy`: units taken, counted once the response cannot change them any more |
@@ -45,7 +45,7 @@ const OVERFLOWED: &str = "overflowed";
 /// | `ratelimit_rules_accepted` | 1, or 0 while a `RulesLayer` keeps its old rules because the files have an error; set by each reload |
 /// | `ratelimit_tracked_keys`, `ratelimit_evictions_total` | `backend`, see [`record_table`](Self::record_table) |
 ///
-/// `shed` is a denial for the [priority](crate::Priority) of the request alone. `overflowed` is a denied request that
+/// `shed` is a denial for the [priority](tower_ratelimit_core::Priority) of the request alone. `overflowed` is a denied request that
 /// passed to the inner service, see [`overflow`](crate::RateLimitLayer::overflow).
 ///
 /// `result` is the outcome of the request. In a layer with several quotas each policy counts all
@@ -56,7 +56,7 @@ const OVERFLOWED: &str = "overflowed";
 /// could grow the registry without bound.
 ///
 /// A layer uses it after `.observer(MetricsObserver::new())`; the policy's name is the quota's, see
-/// [`Quota::named`](crate::Quota::named).
+/// [`Quota::named`](tower_ratelimit_core::Quota::named).
 #[derive(Debug, Clone, Copy)]
 pub struct MetricsObserver {
     backend: &'static str,
@@ -75,9 +75,9 @@ impl MetricsObserver {
         self
     }
 
-    /// Records the use of a [`LocalLimiter`](crate::LocalLimiter)'s table: its
-    /// [`tracked_keys`](crate::LocalLimiter::tracked_keys) and
-    /// [`evictions`](crate::LocalLimiter::evictions). Call it once for each scrape: counting the keys
+    /// Records the use of a [`LocalLimiter`](tower_ratelimit_core::LocalLimiter)'s table: its
+    /// [`tracked_keys`](tower_ratelimit_core::LocalLimiter::tracked_keys) and
+    /// [`evictions`](tower_ratelimit_core::LocalLimiter::evictions). Call it once for each scrape: counting the keys
     /// walks the table.
     pub fn record_table(&self, tracked_keys: usize, evictions: u64) {
         gauge!(TRACKED_KEYS, "backend" => self.backend).set(tracked_keys as f64);
@@ -140,8 +140,8 @@ impl MetricsObserver {
 
     fn failed(&self, error: &LimiterError) {
         let kind = match error.kind() {
-            LimiterErrorKind::Unavailable => "unavailable",
             LimiterErrorKind::Unsupported => "unsupported",
+            _ => "unavailable",
         };
         counter!(ERRORS, "backend" => self.backend, "kind" => kind).increment(1);
     }

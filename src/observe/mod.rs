@@ -12,7 +12,7 @@
 //! client, and in a log it would leak addresses and credentials. To see who is limited,
 //! `TracingObserver::new().reveal_keys(true)` logs readable keys, such as `key=203.0.113.7`,
 //! `key=2001:db8::/64` or `key=digest:8f860ac30f5b54c4`. Your own observer gets the
-//! [key](Decided::key): its `Debug` hides the content, [`reveal`](crate::Key::reveal) shows it.
+//! [key](Decided::key): its `Debug` hides the content, [`reveal`](tower_ratelimit_core::Key::reveal) shows it.
 //! [`TopKeys`] reports the keys that are denied most often.
 //!
 //! # Examples

@@ -11,7 +11,7 @@ use std::{
 use siphasher::sip::SipHasher13;
 
 use super::event::{Event, Observer};
-use crate::{
+use tower_ratelimit_core::{
     clock::{Clock, OsClock, Timestamp},
     decision::Name,
     hash_seed::keyed_hash,
@@ -109,7 +109,7 @@ pub struct TopKeysReport {
 impl TopKeys {
     /// An empty observer that counts by the operating system's clock.
     pub fn new() -> Self {
-        Self::with_clock(OsClock)
+        Self::with_clock(OsClock::default())
     }
 }
 

@@ -12,7 +12,7 @@ use tracing::{
 };
 
 use super::{Corrected, Decided, Event, Observer};
-use crate::{decision::Degradation, error::LimiterError};
+use tower_ratelimit_core::{decision::Degradation, error::LimiterError};
 
 /// Writes `tracing` events, without keys unless it [reveals](Self::reveal_keys) them.
 ///
@@ -25,7 +25,7 @@ use crate::{decision::Degradation, error::LimiterError};
 ///
 /// A layer uses it after `.observer(TracingObserver::new())`. Events of decisions have the policy, its
 /// limit, the cost and the latency of the check. If they apply to the
-/// [`Decision`](crate::Decision), they also have `waited`, `blocked`, `shed`, `overflowed`, `excess`, and
+/// [`Decision`](tower_ratelimit_core::Decision), they also have `waited`, `blocked`, `shed`, `overflowed`, `excess`, and
 /// `degraded` with the reason.
 #[derive(Debug, Default)]
 pub struct TracingObserver {
@@ -44,7 +44,7 @@ impl TracingObserver {
         }
     }
 
-    /// Sets whether events of decisions have the field `key`, as [`Key::reveal`](crate::Key::reveal)
+    /// Sets whether events of decisions have the field `key`, as [`Key::reveal`](tower_ratelimit_core::Key::reveal)
     /// writes it. Defaults to false, because keys are personal data, and credentials unless they are
     /// digests: protect the logs accordingly.
     ///

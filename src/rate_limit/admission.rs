@@ -15,13 +15,15 @@ use super::{
     settings::{FinalCost, Settings},
 };
 use crate::{
+    middleware::{key_extraction::KeyStage, responder::Responder, setup_diagnostics::Diagnostics},
+    observe::{Corrected, Decided, Event, KeysOf},
+};
+use tower_ratelimit_core::{
     clock::OsClock,
     decision::{Decision, Op, Policy, Receipt},
     error::{LimiterError, LimiterErrorKind},
     limiter::{Charge, Limiter, OpRef},
     log::{self, Code},
-    middleware::{key_extraction::KeyStage, responder::Responder, setup_diagnostics::Diagnostics},
-    observe::{Corrected, Decided, Event, KeysOf},
     reject::RejectionKind,
 };
 
@@ -314,8 +316,8 @@ impl LimiterWarnings {
                 }
             }
             // The store logs its failures itself, once for all its limiters.
-            LimiterErrorKind::Unavailable if is_from_redis(error) => {}
-            LimiterErrorKind::Unavailable => diagnostics.report_failing(|| {
+            _ if is_from_redis(error) => {}
+            _ => diagnostics.report_failing(|| {
                 let source = error.source().map(|source| format!(": {source}"));
                 let source = source.unwrap_or_default();
                 format!("the limiter cannot decide: {error}{source}")
@@ -327,7 +329,7 @@ impl LimiterWarnings {
     fn report_uncorrected(&self, error: &LimiterError) {
         let (reported, code) = match error.kind() {
             LimiterErrorKind::Unsupported => (&self.uncorrectable, Code::CorrectionUnsupported),
-            LimiterErrorKind::Unavailable => (&self.uncorrected, Code::CorrectionFailing),
+            _ => (&self.uncorrected, Code::CorrectionFailing),
         };
         if !reported.swap(true, Ordering::Relaxed) {
             let fault = format!("what a request is charged could not be corrected: {error}");

@@ -6,7 +6,7 @@ use std::{
     task::{Poll, Waker},
 };
 
-use crate::lock::unpoisoned;
+use tower_ratelimit_core::lock::unpoisoned;
 
 static UNDER_WAY: Mutex<UnderWay> = Mutex::new(UnderWay {
     count: 0,

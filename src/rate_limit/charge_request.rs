@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{
+use crate::observe::KeysOf;
+use tower_ratelimit_core::{
     key::Key,
     limiter::{Charge, OpRef, Tier},
-    observe::KeysOf,
     quota::Priority,
     small_list::SmallList,
 };
@@ -69,14 +69,12 @@ impl KeptCharge {
         } else {
             OpRef::Reserve(self.cost)
         };
-        Charge {
-            limit: (self.limit < u32::MAX).then_some(self.limit as usize),
-            key: &self.key,
-            tier: &self.tier,
-            class: self.class,
-            op,
-            overflows: self.overflows,
-        }
+        let mut charge = Charge::new(&self.key, op);
+        charge.limit = (self.limit < u32::MAX).then_some(self.limit as usize);
+        charge.tier = &self.tier;
+        charge.class = self.class;
+        charge.overflows = self.overflows;
+        charge
     }
 }
 

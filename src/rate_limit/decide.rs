@@ -5,7 +5,7 @@
 //! is rejected, with its response; or the decision takes time.
 //!
 //! 0. `begin` charges a request of a plain layer before it is taken apart, if its extensions have the key and the limiter
-//!    answers at once. An allowed one is done; a denied one goes on at 3.
+//!    answers at once. An allowed one is done; a denied one continues at 3.
 //! 1. `decide` finds the key. A request that is not counted is done (`uncounted`).
 //! 2. Key, tier, class and cost for each limit are a [`ChargeRequest`]. `decide_now` requests the charge. An allowed request of a plain layer is
 //!    done: its response gets fields, by the numbers of the decision.
@@ -37,17 +37,19 @@ use super::{
     reservation::{Correcting, Reservation},
 };
 use crate::{
+    middleware::{
+        gate::{Admit, Admits, Begun, FinalOutcome, Gate, GateFuture, RequestOutcome},
+        key_extraction_rules::{Keys, Uncounted},
+    },
+    observe::{Event, KeysOf},
+};
+use tower_ratelimit_core::{
     clock::OsClock,
     decision::{Decision, Outcome, Policy},
     error::LimiterError,
     headers::QuotaNumbers,
     key::Key,
     limiter::{Call, Charge, Limiter, LocalLimiter, Numbers, Pending},
-    middleware::{
-        gate::{Admit, Admits, Begun, FinalOutcome, Gate, GateFuture, RequestOutcome},
-        key_extraction_rules::{Keys, Uncounted},
-    },
-    observe::{Event, KeysOf},
     quota::Priority,
     reject::{ProblemJson, Reject, RejectionKind},
 };
@@ -435,7 +437,7 @@ impl<L: Limiter, R> Admission<L, R> {
             Outcome::Allowed => true,
             Outcome::Delayed(wait) => wait.is_zero() || self.responder().is_shadow(),
             Outcome::Denied if plain => !self.overflows(),
-            Outcome::Denied => !self.overflows() && !self.revises_denials(charge.limits()),
+            _ => !self.overflows() && !self.revises_denials(charge.limits()),
         }
     }
 

@@ -2,8 +2,9 @@
 
 use http::Extensions;
 
-use crate::{
-    decision::Decision, key::Key, observe::KeysOf, reject::AnswerStyle, small_list::SmallList,
+use crate::observe::KeysOf;
+use tower_ratelimit_core::{
+    decision::Decision, key::Key, reject::AnswerStyle, small_list::SmallList,
 };
 
 /// The decisions of all layers with [`expose_decision`](crate::RateLimitLayer::expose_decision) that
@@ -13,7 +14,7 @@ use crate::{
 ///
 /// The extensions have the innermost one as a [`Decision`], too. A handler that calls a limiter for the
 /// [key](Exposed::key) itself answers a denial as the layer would, see
-/// [`Denial`](crate::reject::Denial).
+/// [`Denial`](tower_ratelimit_core::reject::Denial).
 ///
 /// ```
 /// use axum::{Router, routing::get};

@@ -28,11 +28,11 @@ use super::{
     charge_request::{ChargeRequest, DecisionTrace, KeptCharges},
     waiting::{self, Enqueued, QueueAhead, QueuePosition, Waiting},
 };
-use crate::{
+use crate::observe::{Corrected, KeysOf};
+use tower_ratelimit_core::{
     decision::Decision,
     error::{LimiterError, LimiterErrorKind},
     limiter::{Call, Limiter, OpRef, Pending},
-    observe::{Corrected, KeysOf},
 };
 
 /// The state of a decision that takes several steps.

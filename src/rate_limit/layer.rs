@@ -17,18 +17,21 @@ use super::{
     spending::UnitLimit,
 };
 use crate::{
-    error::{ConfigError, KeyErrorKind},
-    headers::Headers,
-    key::{Key, KeyExtractor, route::Global},
-    limiter::{
-        IntoLimiter, IntoMembers, JointLimiter, KeyedLimit, Limiter, LocalLimiter, RequestQuota,
-        Tier,
-    },
+    key::route::Global,
     middleware::{
         key_extraction_rules::MissingKey,
         settings::{CommonSettings, common_builder_methods},
     },
     observe::Observer,
+};
+use tower_ratelimit_core::{
+    error::{ConfigError, KeyErrorKind},
+    headers::Headers,
+    key::{Key, KeyExtractor},
+    limiter::{
+        IntoLimiter, IntoMembers, JointLimiter, KeyedLimit, Limiter, LocalLimiter, RequestQuota,
+        Tier,
+    },
     quota::Priority,
     reject::{IsResponse, ProblemJson, RejectFn, Rejection},
 };
@@ -50,11 +53,11 @@ pub struct RateLimitLayer<L = LocalLimiter, R = ProblemJson> {
 impl RateLimitLayer {
     /// A layer that charges `limiter` for the key that `extractor` finds.
     ///
-    /// `limiter` is a [`Quota`](crate::Quota), which becomes a [`LocalLimiter`], or a limiter.
+    /// `limiter` is a [`Quota`](tower_ratelimit_core::Quota), which becomes a [`LocalLimiter`], or a limiter.
     ///
     /// # Panics
     ///
-    /// When a quota makes no sense, with the text of [`Quota::check`](crate::Quota::check).
+    /// When a quota makes no sense, with the text of [`Quota::check`](tower_ratelimit_core::Quota::check).
     #[track_caller]
     pub fn new<I, Via>(limiter: I, extractor: impl KeyExtractor) -> RateLimitLayer<I::Limiter>
     where
@@ -70,7 +73,7 @@ impl RateLimitLayer {
     ///
     /// # Errors
     ///
-    /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check).
+    /// When a quota makes no sense, see [`Quota::check`](tower_ratelimit_core::Quota::check).
     pub fn try_new<I, Via>(
         limiter: I,
         extractor: impl KeyExtractor,
@@ -100,9 +103,9 @@ impl RateLimitLayer {
     /// # let _ = layer;
     /// ```
     ///
-    /// Quotas are counted in a [`LocalStore`](crate::LocalStore) of their own. Limiters of one type
+    /// Quotas are counted in a [`LocalStore`](tower_ratelimit_core::LocalStore) of their own. Limiters of one type
     /// are listed in the same way: a [`LocalLimiter`] with tiers or blocks that was [built in a
-    /// store](crate::limiter::LocalLimiterBuilder::build_in), or a `RedisLimiter`. In this process
+    /// store](tower_ratelimit_core::limiter::LocalLimiterBuilder::build_in), or a `RedisLimiter`. In this process
     /// all limits are charged in one step. In Redis all are charged at the same time, and if one denies,
     /// the others are refunded. Until then another request may be denied that would have passed, but
     /// none passes that should not. A `RedisLimiter` that holds [leases](crate::shared::Mode) is charged
@@ -141,7 +144,7 @@ impl RateLimitLayer {
     ///
     /// # Errors
     ///
-    /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), or the limits cannot
+    /// When a quota makes no sense, see [`Quota::check`](tower_ratelimit_core::Quota::check), or the limits cannot
     /// be charged together, see [`JointLimiter::new`].
     pub fn try_all<I: IntoMembers>(
         limits: impl IntoIterator<Item = KeyedLimit<I>>,
@@ -226,7 +229,7 @@ impl<L: Limiter, R> RateLimitLayer<L, R> {
 impl<R> RateLimitLayer<LocalLimiter, R> {
     /// How many keys can be tracked at the same time. Defaults to 262,144, about 8 MB for one token
     /// bucket, allocated as keys come. See
-    /// [`LocalLimiterBuilder::max_keys`](crate::limiter::LocalLimiterBuilder::max_keys).
+    /// [`LocalLimiterBuilder::max_keys`](tower_ratelimit_core::limiter::LocalLimiterBuilder::max_keys).
     ///
     /// For a layer made from quotas. It replaces the limiter: a handle from before this call counts
     /// separately.
@@ -286,7 +289,7 @@ impl<L, R> RateLimitLayer<L, R> {
     ///
     /// A request that is denied for its class alone is shed: by default it is answered 503, see
     /// [`shed_status`](Self::shed_status), and starts no block. The
-    /// [`Priority`](crate::Priority#a-request-that-is-shed) page has the rules.
+    /// [`Priority`](tower_ratelimit_core::Priority#a-request-that-is-shed) page has the rules.
     ///
     /// Do not let a client choose its class: take the class from the route, from authentication, or from
     /// a field that a proxy sets.
@@ -321,7 +324,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// # Errors
     ///
     /// If classes cannot share the limit: the limiter does not
-    /// [support priorities](crate::limiter::Facts::classes), as a `GovernorLimiter` and the eventual mode, or
+    /// [support priorities](tower_ratelimit_core::limiter::Facts::classes), as a `GovernorLimiter` and the eventual mode, or
     /// a quota is uncapped or holds less than 2 units.
     pub fn try_priority(
         self,
@@ -338,7 +341,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// Defaults to [`Tier::DEFAULT`] for all requests.
     ///
     /// The limiter must have a named tier, see
-    /// [`LocalLimiterBuilder::tier`](crate::limiter::LocalLimiterBuilder::tier). Requests of a tier that
+    /// [`LocalLimiterBuilder::tier`](tower_ratelimit_core::limiter::LocalLimiterBuilder::tier). Requests of a tier that
     /// it does not have are answered 503, and the first is logged with all tiers of the limiter.
     /// [`Tier::UNLIMITED`] passes uncounted.
     pub fn tier(self, tier: impl Fn(&Parts) -> Tier + Send + Sync + 'static) -> Self {
@@ -387,7 +390,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// service's error, stays counted. One that passes by an [`elastic`](Self::elastic) layer is charged
     /// only if its response counts.
     ///
-    /// A limiter that [blocks](crate::limiter::LocalLimiterBuilder::block_for) keys blocks them for
+    /// A limiter that [blocks](tower_ratelimit_core::limiter::LocalLimiterBuilder::block_for) keys blocks them for
     /// responses that count, not for requests that were denied while others were in flight.
     ///
     /// A correction that fails leaves the request charged. It is an
@@ -427,8 +430,8 @@ impl<L, R> RateLimitLayer<L, R> {
     ///
     /// It is called once for each request that would be denied, before the request [waits](Self::wait)
     /// or a block starts. Requests that pass are charged what is left, and their decision is marked as
-    /// [excess](crate::Decision::is_excess). A key that is
-    /// [blocked](crate::limiter::LocalLimiterBuilder::block_for) already stays blocked.
+    /// [excess](tower_ratelimit_core::Decision::is_excess). A key that is
+    /// [blocked](tower_ratelimit_core::limiter::LocalLimiterBuilder::block_for) already stays blocked.
     ///
     /// With a limiter that cannot charge more than is left, such as a `GovernorLimiter`, they pass
     /// uncharged, which is logged.
@@ -446,14 +449,14 @@ impl<L, R> RateLimitLayer<L, R> {
     /// queue of that limit at its end. The delay of a leaky bucket adds to `longest`. Outside of a tokio runtime with a timer a request that would
     /// wait is answered 503, and the fault is logged.
     ///
-    /// Timers are late by a millisecond or two. A token bucket of a [`LocalLimiter`](crate::LocalLimiter), alone or
+    /// Timers are late by a millisecond or two. A token bucket of a [`LocalLimiter`](tower_ratelimit_core::LocalLimiter), alone or
     /// beside other quotas and limits, is therefore charged as of the end of the wait, at most 5 ms ago. So a rate
     /// whose unit is a few milliseconds is kept; in turn two requests may pass up to 5 ms closer together than the
     /// rate allows. Windows and logs are charged as of now, and so is every quota in Redis, which counts by its own
     /// clock: there a queue is slower than the rate by the lateness of each timer.
     ///
     /// A request that waits holds the service instance that was ready for it, so limits on
-    /// concurrency belong outside. The decision has the [delay](crate::Decision::delay). A request that
+    /// concurrency belong outside. The decision has the [delay](tower_ratelimit_core::Decision::delay). A request that
     /// is dropped leaves the queue. Neither a refund nor `set_quota` wakes a request: it is charged when
     /// the wait of its denial is over.
     #[cfg(feature = "tokio")]
@@ -473,13 +476,13 @@ impl<L, R> RateLimitLayer<L, R> {
     /// Passes denied requests to the inner service, which decides what becomes of them: a cached answer, a slower
     /// pool, a second server. Defaults to answering them.
     ///
-    /// Such a request has its denial, a [`Decision`](crate::Decision), in its extensions, whether or not the layer
+    /// Such a request has its denial, a [`Decision`](tower_ratelimit_core::Decision), in its extensions, whether or not the layer
     /// has [`expose_decision`](Self::expose_decision). With axum it is an extractor, `Option<Decision>`. The status
     /// is the handler's. The response has the `RateLimit` fields of the denial, and a `Retry-After` only if the inner
     /// service sets one. Observers get [`Event::Overflowed`](crate::observe::Event::Overflowed).
     ///
     /// - It takes nothing from any limit, so [`count_if`](Self::count_if) and [`final_cost`](Self::final_cost)
-    ///   change nothing. It starts no [block](crate::limiter::LocalLimiterBuilder::block_for).
+    ///   change nothing. It starts no [block](tower_ratelimit_core::limiter::LocalLimiterBuilder::block_for).
     /// - A layer of several limits passes what any of them denies, and charges none.
     /// - A request that is [shed](Self::priority) passes as well.
     /// - An [`elastic`](Self::elastic) layer allows a denied request first, and with [`wait`](Self::wait) it waits
@@ -489,7 +492,7 @@ impl<L, R> RateLimitLayer<L, R> {
     ///   limiter fails to decide.
     ///
     /// A handler that denies the request after all answers it as the layer would, by
-    /// [`into_result`](crate::Decision::into_result) and a [`Denial`](crate::reject::Denial), which adds the
+    /// [`into_result`](tower_ratelimit_core::Decision::into_result) and a [`Denial`](tower_ratelimit_core::reject::Denial), which adds the
     /// `Retry-After`. gRPC calls pass in the same way.
     ///
     /// ```
@@ -511,23 +514,23 @@ impl<L, R> RateLimitLayer<L, R> {
         self.with(|settings| settings.overflow = true)
     }
 
-    /// Puts the [`Decision`](crate::Decision) into the extensions of requests that pass, where
+    /// Puts the [`Decision`](tower_ratelimit_core::Decision) into the extensions of requests that pass, where
     /// handlers find it; with axum it is an extractor. Defaults to false, because it allocates.
     ///
     /// A request that passes without a charge, for example because the layer is switched off or skips it,
-    /// has a decision that is not [counted](crate::Decision::is_counted). With several such layers
+    /// has a decision that is not [counted](tower_ratelimit_core::Decision::is_counted). With several such layers
     /// handlers find the decision of the innermost one, and all of them, with their keys, in
     /// [`Decisions`](crate::rate_limit::Decisions). The decision of a layer in
     /// [shadow mode](Self::shadow) may be a denial.
     ///
     /// Handlers that deny requests themselves respond by this layer's settings, see
-    /// [`Denial::for_request`](crate::reject::Denial::for_request).
+    /// [`Denial::for_request`](tower_ratelimit_core::reject::Denial::for_request).
     pub fn expose_decision(self, expose: bool) -> Self {
         self.with(|settings| settings.expose_decision = expose)
     }
 
     /// The response to a request that does not pass. Defaults to
-    /// [`ProblemJson`](crate::reject::ProblemJson).
+    /// [`ProblemJson`](tower_ratelimit_core::reject::ProblemJson).
     pub fn rejection<R2>(self, rejection: R2) -> RateLimitLayer<L, R2> {
         RateLimitLayer {
             limiter: self.limiter,

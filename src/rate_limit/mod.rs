@@ -5,12 +5,12 @@
 //!
 //! 1. [`enabled`](crate::RateLimitLayer::enabled), [`skip`](crate::RateLimitLayer::skip) and
 //!    [`deny`](crate::RateLimitLayer::deny) decide whether it is counted at all.
-//! 2. The [`KeyExtractor`](crate::KeyExtractor) finds its key;
+//! 2. The [`KeyExtractor`](tower_ratelimit_core::KeyExtractor) finds its key;
 //!    [`on_missing_key`](crate::RateLimitLayer::on_missing_key) treats requests without one.
 //! 3. [`tier`](crate::RateLimitLayer::tier) or [`quota`](crate::RateLimitLayer::quota) selects its quotas,
 //!    [`priority`](crate::RateLimitLayer::priority) its class, and [`cost`](crate::RateLimitLayer::cost) its cost. The
 //!    default is one unit of the default quotas, for a critical request.
-//! 4. The [`Limiter`](crate::Limiter) decides. When it answers at once, as the local one does, the
+//! 4. The [`Limiter`](tower_ratelimit_core::Limiter) decides. When it answers at once, as the local one does, the
 //!    inner service is called at once, with no allocation and nothing awaited.
 //! 5. Delayed by a leaky bucket: the request waits for its turn. Denied: it passes nevertheless if the
 //!    layer is [`elastic`](crate::RateLimitLayer::elastic), or is queued if it may
@@ -18,7 +18,7 @@
 //!    [`overflow`](crate::RateLimitLayer::overflow) passes it to the inner service, uncharged and with its denial.
 //! 6. Allowed: the inner service answers. [`count_if`](crate::RateLimitLayer::count_if) and
 //!    [`final_cost`](crate::RateLimitLayer::final_cost) correct its charge by the response, which gets rate limit
-//!    headers. Denied: the [`Reject`](crate::reject::Reject) answers 429, or in gRPC, and the inner
+//!    headers. Denied: the [`Reject`](tower_ratelimit_core::reject::Reject) answers 429, or in gRPC, and the inner
 //!    service is not called.
 //!
 //! The service's error type is left alone: a rejection is a response, so there is no error to handle,
@@ -45,7 +45,7 @@
 //! | CORS, tracing, compression | they also see the answers of what follows |
 //! | a limit by address | guards authentication itself, which is where passwords are guessed |
 //! | authentication | verifies the credential and inserts what it found out into the extensions |
-//! | a limit by [verified identity](crate::key#verified-identities) | a key that no client can make up |
+//! | a limit by [verified identity](tower_ratelimit_core::key#verified-identities) | a key that no client can make up |
 //! | the handlers | |
 //!
 //! A request that an inner layer denies has been charged by the layers around it. So the limit for
@@ -53,7 +53,7 @@
 //! round one denied client uses up everybody's. Quotas of one key belong into one layer, which charges
 //! all of them or none; so does a layer of several limits with a key each, [`RateLimitLayer::all`].
 //!
-//! If [`extension_fn`](crate::key::extension_fn) makes the key, and the identity is not verified yet, the
+//! If [`extension_fn`](tower_ratelimit_core::key::extension_fn) makes the key, and the identity is not verified yet, the
 //! response is 500 and the fix is logged.
 //!
 //! Where layers are stacked, each with [`expose_decision`](crate::RateLimitLayer::expose_decision) adds its
@@ -63,7 +63,7 @@
 //! so the cost of a batch is a header or parameter that the application checks, with
 //! [`cost`](crate::RateLimitLayer::cost), or the handler that has read the body charges it, through a handle of
 //! the [limiter](crate::RateLimitLayer::limiter). With
-//! [`into_result`](crate::Decision::into_result) that handler answers a denial as a layer does.
+//! [`into_result`](tower_ratelimit_core::Decision::into_result) that handler answers a denial as a layer does.
 //!
 //! # Examples
 //!

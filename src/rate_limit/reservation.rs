@@ -36,11 +36,11 @@ use super::{
     charge_request::{ChargeRequest, KeptCharges},
     spending::{Spending, Spent},
 };
-use crate::{
+use crate::observe::{Corrected, KeysOf, SpendSource, SpentReport};
+use tower_ratelimit_core::{
     decision::{Decision, Op, Receipt},
     error::LimiterError,
     limiter::{Call, Limiter, OpRef, Pending, PendingFuture},
-    observe::{Corrected, KeysOf, SpendSource, SpentReport},
     small_list::SmallList,
 };
 

@@ -19,13 +19,16 @@ use super::{
     waiting::Waiting,
 };
 use crate::{
+    key::route::Global,
+    middleware::key_extraction::KeyStage,
+    observe::{Decided, KeysOf, Observer},
+};
+use tower_ratelimit_core::{
     decision::{Decision, Policy},
     error::LimiterError,
     headers::Headers,
-    key::{Key, route::Global},
+    key::Key,
     limiter::{Charge, Limiter, OpRef, Pending},
-    middleware::key_extraction::KeyStage,
-    observe::{Decided, KeysOf, Observer},
     reject::Reject,
 };
 

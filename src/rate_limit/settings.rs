@@ -10,11 +10,11 @@ use super::{
     spending::{PerResponse, Spending, UnitLimit},
     waiting::Waiting,
 };
-use crate::{
+use crate::middleware::{key_extraction_rules::PerRequest, settings::CommonSettings};
+use tower_ratelimit_core::{
     decision::{Decision, Op, Policy, Receipt},
     key::KeyExtractor,
     limiter::{Charge, RequestQuota, Tier},
-    middleware::{key_extraction_rules::PerRequest, settings::CommonSettings},
     quota::Priority,
 };
 
@@ -173,7 +173,7 @@ impl Settings {
         self.final_cost.is_some() || (!self.limits.is_empty() && limits.any(corrects))
     }
 
-    /// The settings of charges that follow the response's body: a response is read once, as the first limit says.
+    /// The settings of charges that follow the response's body: a response is read once, as the first limit has it.
     pub(super) fn spending(
         &self,
         mut limits: impl Iterator<Item = usize>,

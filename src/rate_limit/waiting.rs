@@ -32,7 +32,7 @@ use std::{
 };
 
 use super::charge_request::ChargeRequest;
-use crate::{
+use tower_ratelimit_core::{
     decision::{Decision, Marks},
     error::LimiterError,
     key::Key,

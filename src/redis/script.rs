@@ -11,7 +11,7 @@
 //! One of them returns an empty text for a value that it cannot read, such as one with leases; that subject then goes to the
 //! general script, now and for some time (`shared/script_choice.rs`).
 //!
-//! Each file of the general script does what a file of `algorithm/` or `shared/` does in Rust, to the same bytes. The table in
+//! Each file of the general script does what a file of `crates/core/src/algorithm/` or `shared/` does in Rust, to the same bytes. The table in
 //! `docs/architecture.md` pairs their functions, and `tests/redis/lua_matches_rust.rs` compares them.
 //!
 //! Example: one token bucket, and a request of one unit. The arguments have the nanoseconds of a unit and of a full bucket;
@@ -22,7 +22,7 @@ use std::sync::LazyLock;
 
 use super::store::script_by_digest::Script;
 
-/// The general script: the arithmetic of [`crate::algorithm`] in Lua 5.1, with `struct` as the only
+/// The general script: the arithmetic of [`tower_ratelimit_core::algorithm`] in Lua 5.1, with `struct` as the only
 /// library. Redis has had `struct` as long as scripts, and so have its descendants.
 ///
 /// Its text is constant: a script made from what clients send would fill the server's script cache.

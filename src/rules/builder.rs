@@ -20,7 +20,7 @@ use super::{
     rule_set::{Rules, RulesOrigin},
     store::RulesStore,
 };
-use crate::{
+use tower_ratelimit_core::{
     clock::{Clock, OsClock, SharedClock},
     key::KeyExtractor,
 };
@@ -77,7 +77,7 @@ impl RulesBuilder {
         self
     }
 
-    /// Sets the store of counts: a [`LocalStore`](crate::LocalStore), which other limits may share, or a `RedisStore`.
+    /// Sets the store of counts: a [`LocalStore`](tower_ratelimit_core::LocalStore), which other limits may share, or a `RedisStore`.
     /// Defaults to a store of their own in this process.
     ///
     /// In Redis a leaky bucket or `block_for` is only accepted if all other limits are in the shadow: it could not be
@@ -88,8 +88,8 @@ impl RulesBuilder {
     }
 
     /// Restores the counts of this file when the first files are read, if the rules have a store of their own; see
-    /// [`LocalStoreBuilder::restore_or_new`](crate::limiter::LocalStoreBuilder::restore_or_new). To save them, call
-    /// [`LocalStore::save_to`](crate::LocalStore::save_to) of [`Rules::local_store`]. Counts belong to a rule's name.
+    /// [`LocalStoreBuilder::restore_or_new`](tower_ratelimit_core::limiter::LocalStoreBuilder::restore_or_new). To save them, call
+    /// [`LocalStore::save_to`](tower_ratelimit_core::LocalStore::save_to) of [`Rules::local_store`]. Counts belong to a rule's name.
     pub fn restore_or_new(mut self, path: impl Into<PathBuf>) -> Self {
         self.state = Some(path.into());
         self

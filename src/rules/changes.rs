@@ -9,7 +9,7 @@ use super::{
     rule::Rule,
     rule_quotas::{Allowance, CounterId, CounterShape, QuotaSet, RuleQuota},
 };
-use crate::limiter::{OnChange, QuotaChange, on_change};
+use tower_ratelimit_core::limiter::{OnChange, QuotaChange, on_change};
 
 /// The hint for keys that a changed limit does not free.
 const HOW_TO_FREE: &str =

@@ -9,7 +9,7 @@ use super::{
     rule::Rule,
     select::{RulesVerdict, charge, matched},
 };
-use crate::{
+use tower_ratelimit_core::{
     clock::Timestamp,
     decision::Policy,
     error::{KeyError, KeyErrorKind},

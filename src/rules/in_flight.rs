@@ -13,7 +13,7 @@ use tower_ratelimit_rulefile::{
 };
 
 use super::{compile::context::Context, fields::text_values, rule_quotas::Allowance};
-use crate::{
+use tower_ratelimit_core::{
     decision::{Policy, Unit},
     quota::check_name,
 };

@@ -10,7 +10,7 @@ use super::{
     matcher::Matcher,
     request::{NamedHost, RequestView, hosts},
 };
-use crate::{
+use tower_ratelimit_core::{
     error::{KeyError, KeyErrorKind},
     key::{Key, KeyExtractor},
 };

@@ -10,10 +10,8 @@ use tower_ratelimit_rulefile::{
 };
 
 use super::request::{NamedHost, RequestView, has_other_signs, hosts};
-use crate::{
-    clock::Timestamp,
-    key::sent_value::{lines_in_any_spelling, parameters, parameters_by_semicolons},
-};
+use crate::key::sent_value::{lines_in_any_spelling, parameters, parameters_by_semicolons};
+use tower_ratelimit_core::clock::Timestamp;
 
 /// The application's function that decides whether a request is authenticated.
 #[derive(Clone)]

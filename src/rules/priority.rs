@@ -12,7 +12,7 @@ use tower_ratelimit_rulefile::{
 };
 
 use super::{compile::context::Context, fields::text_values, rule_quotas::Allowance};
-use crate::quota::Priority;
+use tower_ratelimit_core::quota::Priority;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PriorityRule {

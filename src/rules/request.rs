@@ -8,11 +8,8 @@ use tower_ratelimit_rulefile::pattern::{Host, RequestPath};
 use super::cors::CorsOrigins;
 #[cfg(feature = "axum")]
 use crate::key::matched_route;
-use crate::{
-    clock::Timestamp,
-    error::KeyError,
-    key::{AddressOrigin, ClientIp, client_ip::ClientAddress},
-};
+use crate::key::{AddressOrigin, ClientIp, client_ip::ClientAddress};
+use tower_ratelimit_core::{clock::Timestamp, error::KeyError};
 
 /// The settings of the files about requests of all rules.
 #[derive(Debug, Clone)]

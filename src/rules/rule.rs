@@ -14,10 +14,10 @@ use super::{
     rule_quotas::{Allowance, QuotaSet},
     spend::{CountedUnits, SpendRule},
 };
-use crate::{
+use crate::middleware::key_extraction_rules::MissingKey;
+use tower_ratelimit_core::{
     headers::Headers,
     limiter::{OnChange, tier_set::LimitTerms},
-    middleware::key_extraction_rules::MissingKey,
 };
 
 /// The effect of a rule on requests that match.

@@ -6,10 +6,10 @@ use http::{HeaderName, request::Parts};
 use tower_ratelimit_rulefile::weekly_time_window::TimeWindow;
 
 use super::{matcher::contains, spend::CountedUnits};
-use crate::{
+use tower_ratelimit_core::{
     clock::Timestamp,
     error::ConfigError,
-    quota::{Algorithm, Calendar, OwnedQuota, TimeOfDay},
+    quota::{Calendar, OwnedQuota, TimeOfDay},
 };
 
 /// A set of quotas that a request is charged by together.
@@ -38,7 +38,7 @@ pub(crate) struct CounterId {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct CounterShape {
-    algorithm: u8,
+    algorithm: &'static str,
     period: Duration,
     slices: u32,
     refill_every: Option<Duration>,
@@ -66,13 +66,7 @@ impl CounterId {
             rule: rule.into(),
             quota: name.into(),
             shape: CounterShape {
-                algorithm: match shape.algorithm() {
-                    Algorithm::TokenBucket => b't',
-                    Algorithm::LeakyBucket { .. } => b'l',
-                    Algorithm::FixedWindow => b'f',
-                    Algorithm::SlidingWindow => b's',
-                    Algorithm::SlidingLog => b'g',
-                },
+                algorithm: shape.letter(),
                 period: shape.period(),
                 slices: shape.slice_count(),
                 refill_every: shape.refill_step(),

@@ -16,15 +16,14 @@ use super::{
     spend::CountedUnits,
     store::{RuleLimits, RulesStore, SourcesOfRule},
 };
-use crate::{
+use crate::{concurrency::PermitSource, key::ClientIp, rate_limit::OVERFLOW_FIELD};
+use tower_ratelimit_core::{
     clock::{SharedClock, Timestamp},
-    concurrency::PermitSource,
     decision::Policy,
     error::{ConfigError, ConfigErrorKind},
-    key::{ClientIp, Key},
+    key::Key,
     limiter::{AnyLimiter, Limiter, LocalStore, OnChange, QuotaChange},
     quota::Quota,
-    rate_limit::OVERFLOW_FIELD,
 };
 
 /// The checked rules of one or several files. Clones share them.

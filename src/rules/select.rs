@@ -27,11 +27,11 @@ use super::{
     rule::{Rule, RuleAction},
     rule_quotas::{ChosenQuotas, QuotaSet},
 };
-use crate::{
+use crate::middleware::key_extraction_rules::MissingKey;
+use tower_ratelimit_core::{
     clock::Timestamp,
     error::{KeyError, KeyErrorKind},
     key::Key,
-    middleware::key_extraction_rules::MissingKey,
     quota::Priority,
 };
 

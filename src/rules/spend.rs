@@ -6,8 +6,9 @@ use http::HeaderName;
 
 use crate::{
     rate_limit::{Exhausted, Missing},
-    spend::{ModelPattern, ModelRates, TokenRates, Tokens, llm::Pointer},
+    spend::{ModelPattern, ModelRates, TokenRates, llm::Pointer},
 };
+use tower_ratelimit_core::tokens::Tokens;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FixedCount {

@@ -18,9 +18,9 @@ use super::{
     rule_quotas::QuotaSet,
     spend::CountedUnits,
 };
-use crate::{
+use crate::concurrency::PermitSource;
+use tower_ratelimit_core::{
     clock::SharedClock,
-    concurrency::PermitSource,
     decision::Policy,
     error::ConfigError,
     limiter::{

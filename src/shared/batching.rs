@@ -49,7 +49,7 @@ use self::{
     queues::{Round, SubjectQueues},
 };
 use super::hashed_key_names::SubjectName;
-use crate::lock::unpoisoned;
+use tower_ratelimit_core::lock::unpoisoned;
 
 /// The shortest time that operations wait for an answer before they are sent without it.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);

@@ -11,7 +11,8 @@ use super::{
 };
 #[cfg(feature = "redis")]
 use crate::redis::store::redis_store::RedisStore;
-use crate::{
+use crate::store::key_name::{accepted_name, checked_name};
+use tower_ratelimit_core::{
     clock::ManualClock,
     error::ConfigError,
     limiter::{
@@ -19,7 +20,6 @@ use crate::{
         tier_set::{LimitTerms, TierSet},
     },
     quota::{IntoQuotas, OwnedQuota},
-    store::key_name::{accepted_name, checked_name},
 };
 
 /// 2^16 keys: about 2 MB.
@@ -100,8 +100,8 @@ impl RedisLimiterBuilder {
     }
 
     /// Blocks a key for this long after a denial, on all nodes. By default a denial does not block;
-    /// a key can still be [blocked by hand](crate::decision::Op::Block). See
-    /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
+    /// a key can still be [blocked by hand](tower_ratelimit_core::decision::Op::Block). See
+    /// [`LocalLimiterBuilder::block_for`](tower_ratelimit_core::limiter::LocalLimiterBuilder::block_for).
     pub const fn block_for(mut self, block: Duration) -> Self {
         self.terms.block_for = Some(block);
         self
@@ -126,7 +126,7 @@ impl RedisLimiterBuilder {
     /// with [`OnFailure::local`] or [`OnFailure::nodes`]. Defaults to 65,536, about 2 MB for one
     /// token bucket; memory is allocated as keys arrive.
     ///
-    /// See [`LocalLimiterBuilder::max_keys`](crate::limiter::LocalLimiterBuilder::max_keys) for
+    /// See [`LocalLimiterBuilder::max_keys`](tower_ratelimit_core::limiter::LocalLimiterBuilder::max_keys) for
     /// other quotas, and for the eviction of keys beyond this number.
     pub const fn max_local_keys(mut self, max_keys: usize) -> Self {
         self.max_local_keys = max_keys;
@@ -206,8 +206,8 @@ impl RedisLimiterBuilder {
     ///
     /// # Errors
     ///
-    /// If a quota is not valid, see [`Quota::check`](crate::Quota::check), or
-    /// [varies](crate::Quota::varying) by the time of day, two quotas or two tiers
+    /// If a quota is not valid, see [`Quota::check`](tower_ratelimit_core::Quota::check), or
+    /// [varies](tower_ratelimit_core::Quota::varying) by the time of day, two quotas or two tiers
     /// have the same name, there is no quota, the block lasts longer than 18 years, the limiter's
     /// name contains other characters than are accepted, `max_local_keys` is 0, above 2^32 or more
     /// than the memory allows, or a number of the mode or of the leases is out of bounds.
@@ -271,7 +271,7 @@ fn label(owned: &OwnedQuota) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quota::Quota;
+    use tower_ratelimit_core::quota::Quota;
 
     #[test]
     fn different_limits_have_different_names() {

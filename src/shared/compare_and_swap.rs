@@ -13,11 +13,8 @@ use super::{
     user_store::Store,
     wire::{Reply, StoreCall, Write},
 };
-use crate::{
-    clock::Timestamp,
-    hash_seed::keyed_hash,
-    store::error::{StoreError, StoreErrorKind},
-};
+use crate::store::error::{StoreError, StoreErrorKind};
+use tower_ratelimit_core::{clock::Timestamp, hash_seed::keyed_hash};
 
 /// The most attempts to read and write a value before the call fails.
 const MOST_TRIES: u32 = 8;

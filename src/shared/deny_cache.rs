@@ -20,12 +20,12 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{
+use crate::shared::hashed_key_names::MeasuredSubject;
+use tower_ratelimit_core::{
     clock::OsClock,
     decision::{Decision, Op},
     limiter::{OpRef, tier_set::Chosen},
     lock::unpoisoned,
-    shared::hashed_key_names::MeasuredSubject,
 };
 
 /// Entries in a bucket.
@@ -87,21 +87,6 @@ struct CachedDenial {
     decision: Decision,
 }
 
-/// Whether `op` may return units or move a block: then a cached denial may be wrong.
-pub(super) const fn may_end_denials(op: &Op) -> bool {
-    match op {
-        Op::Refund(..) | Op::Settle(..) | Op::Block(_) | Op::Reset => true,
-        Op::Acquire(_)
-        | Op::Reserve(_)
-        | Op::Deny(_)
-        | Op::AcquireUpTo(_)
-        | Op::Peek(_)
-        | Op::Hit(_)
-        | Op::Spend(_)
-        | Op::Count(_) => false,
-    }
-}
-
 /// How long a denial stays cached on a node without a lease: no longer than the store's `hold`,
 /// since other nodes may return units later. A block does not depend on them.
 pub(super) fn hold_without_lease(decision: &Decision, hold: Option<Duration>) -> Duration {
@@ -157,14 +142,14 @@ impl DenyCache {
         let known = self.known_bucket(tag);
         let mut known = known.map(|bucket| (may_learn(&bucket), bucket));
         for (op, decision, hold) in decisions {
-            if known.is_none() && decision.is_allowed() && !may_end_denials(op) {
+            if known.is_none() && decision.is_allowed() && !op.may_end_denials() {
                 continue;
             }
             let (may_learn, bucket) = known.get_or_insert_with(|| {
                 let bucket = self.bucket(tag);
                 (may_learn(&bucket), bucket)
             });
-            if may_end_denials(op) {
+            if op.may_end_denials() {
                 bucket.forget(tag, now);
                 continue;
             }

@@ -2,10 +2,9 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use crate::{
+use tower_ratelimit_core::{
     clock::{Clock, TokioClock},
-    decision::Op,
-    decision::{Decision, Degradation, Policy},
+    decision::{Decision, Degradation, Op, Policy},
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
@@ -17,7 +16,7 @@ use crate::{
 
 /// The decision about requests while Redis is down, too slow, or refuses.
 ///
-/// A failure never causes a 429. [`Decision::is_degraded`](crate::Decision::is_degraded) marks such
+/// A failure never causes a 429. [`Decision::is_degraded`](tower_ratelimit_core::Decision::is_degraded) marks such
 /// decisions, so that an observer can count them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
@@ -42,7 +41,7 @@ impl OnFailure {
     /// is down. The side that decides charges the cost of a response beyond its reservation. A
     /// block after a denial applies on the side that denied. A reset and a block by hand apply on
     /// both sides. If the node decides one of them, or a refund without a receipt, it applies on
-    /// the node only: check [`is_degraded`](crate::Decision::is_degraded), and repeat the operation
+    /// the node only: check [`is_degraded`](tower_ratelimit_core::Decision::is_degraded), and repeat the operation
     /// when Redis works again.
     ///
     /// A node tracks a [bounded](crate::shared::RedisLimiterBuilder::max_local_keys) number of

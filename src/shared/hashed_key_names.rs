@@ -11,11 +11,11 @@ use std::{
 
 use siphasher::sip::SipHasher13;
 
-use crate::{
+use crate::store::key_name;
+use tower_ratelimit_core::{
     hash_seed::{KnownHash, keyed_hash},
     key::Key,
     limiter::tier_set::Chosen,
-    store::key_name,
 };
 
 /// The name of a subject's key in the store, with its hash.

@@ -14,7 +14,8 @@ use tokio::{
 };
 
 use super::limiter::{RedisFuture, RedisLimiter};
-use crate::{
+use crate::store::runtime_thread::Home;
+use tower_ratelimit_core::{
     clock::Timestamp,
     decision::{Decision, JointDecision, Op, Policy},
     error::{ConfigError, ConfigErrorKind, LimiterError},
@@ -27,7 +28,6 @@ use crate::{
         tier_set::{TierSet, unsupported},
     },
     quota::{Algorithm, OwnedQuota, Quota},
-    store::runtime_thread::Home,
 };
 
 impl Sealed for RedisLimiter {}

@@ -7,7 +7,7 @@ use super::{
     mode::LeaseNumber,
     wire::{node_message::NodeReply, plan::ReplyPlan},
 };
-use crate::{
+use tower_ratelimit_core::{
     algorithm::{CompiledQuota, State, TokenBucket, Verdict, View},
     clock::Timestamp,
     decision::{Decision, Outcome, Policy, QuotaStatuses, Status},

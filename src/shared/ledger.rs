@@ -46,7 +46,7 @@ use self::{
 };
 use super::{
     batching::Row,
-    deny_cache::{DenyCache, SentCall, may_end_denials},
+    deny_cache::{DenyCache, SentCall},
     hashed_key_names::MeasuredSubject,
     known::{Charged, Known},
     mode::{ModeStats, Terms},
@@ -56,7 +56,7 @@ use super::{
         plan::ReplyPlan,
     },
 };
-use crate::{
+use tower_ratelimit_core::{
     clock::Timestamp,
     decision::{Decision, Op},
     error::{ConfigError, ConfigErrorKind},
@@ -221,7 +221,7 @@ impl Ledger {
         let (tag, at) = (subject.tag, self.at(now));
         let bucket = self.bucket(tag);
         let mut entries = bucket.lock();
-        if may_end_denials(op) {
+        if op.may_end_denials() {
             self.denials.forget(tag, now);
             entries.accounts_of(tag).for_each(Account::end_pause);
         }

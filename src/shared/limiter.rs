@@ -17,7 +17,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     batching::{Batcher, CallWindow as _, NewOp, OpReply},
-    deny_cache::{self, DenyCache},
+    deny_cache::DenyCache,
     fallback::Fallback,
     hashed_key_names::{SubjectName, SubjectNames},
     ledger::{Ledger, LocalAnswer},
@@ -25,23 +25,26 @@ use super::{
     quotas_in_force::CurrentPlan,
     store_backend::{Client, StoreBackend},
 };
+#[cfg(feature = "redis")]
+use crate::redis::store::redis_store::RedisStore;
 use crate::{
+    single_background_task::Solo,
+    store::{health::StoreHealth, stats::StoreStats},
+};
+use tower_ratelimit_core::{
     decision::{Decision, Degradation, Op, Policy, Receipt},
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
         BoxedFuture, Call, ChangingLimits, Charge, Facts, InForce, Internals, Limiter, OpRef,
         Pending,
-        inherent_methods_macro::handle_methods,
         tier_set::{Chosen, TierSet},
     },
     lock::unpoisoned,
     quota::OwnedQuota,
-    single_background_task::Solo,
-    store::{health::StoreHealth, stats::StoreStats},
 };
 #[cfg(feature = "redis")]
-use crate::{limiter::OwnedCharge, quota::IntoQuotas, redis::store::redis_store::RedisStore};
+use tower_ratelimit_core::{limiter::OwnedCharge, quota::IntoQuotas};
 
 use self::store_calls::StoreCalls;
 
@@ -72,7 +75,7 @@ pub struct SharedLimiter<S: StoreBackend>(Arc<Inner<S::Client>>);
 /// ```
 ///
 /// The server's clock counts, so nodes need not agree about the time, and decisions equal those of
-/// the [`LocalLimiter`](crate::LocalLimiter) to the microsecond. A decision costs one round trip,
+/// the [`LocalLimiter`](tower_ratelimit_core::LocalLimiter) to the microsecond. A decision costs one round trip,
 /// whatever the number of quotas, and often less. A client that retries after a denial costs none
 /// until its wait is over, requests of one subject that arrive while a call about it is in flight
 /// share the next call, and so do subjects that wait at the same moment.
@@ -92,7 +95,7 @@ impl RedisLimiter {
     /// # Errors
     ///
     /// If the address is not valid, see [`RedisStore::connect`], or a quota is not valid, see
-    /// [`Quota::check`](crate::Quota::check).
+    /// [`Quota::check`](tower_ratelimit_core::Quota::check).
     pub fn connect(url: &str, quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
         Self::builder(quotas).build(&RedisStore::connect(url)?)
     }
@@ -187,17 +190,17 @@ impl<S: StoreBackend> SharedLimiter<S> {
     /// capacity of the new quota or the largest one of another tier that shares the counter. A
     /// raised limit therefore frees no key at once: an empty bucket gets its next unit at the new
     /// rate, and windows and logs have the new limit less the counted units. That is so with
-    /// [`OnChange::Fresh`](crate::limiter::OnChange::Fresh), too; [`reset`](Self::reset) frees one key.
+    /// [`OnChange::Fresh`](tower_ratelimit_core::limiter::OnChange::Fresh), too; [`reset`](Self::reset) frees one key.
     ///
     /// If the algorithm, period, number of slices or refill step changes, all quotas of this
     /// limiter start fresh and blocks end, unless the tiers count in the same ways as before. They
     /// count under other keys, so nodes with the new configuration and nodes with the old one do
     /// not disturb each other. A request in flight returns to a bucket no more than its new numbers
-    /// could have charged, see [`Receipt`](crate::decision::Receipt).
+    /// could have charged, see [`Receipt`](tower_ratelimit_core::decision::Receipt).
     ///
     /// # Errors
     ///
-    /// If the quota is not valid, see [`Quota::check`](crate::Quota::check), has another name, or
+    /// If the quota is not valid, see [`Quota::check`](tower_ratelimit_core::Quota::check), has another name, or
     /// no quota has this name; or if it is a leaky bucket and the limiter is charged together with
     /// others, see [`RateLimitLayer::all`](crate::RateLimitLayer::all).
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
@@ -442,7 +445,7 @@ impl<C: Client> Inner<C> {
     fn cached_denial(&self, subject: &SubjectName, tier: Chosen, op: &Op) -> Option<Decision> {
         let denials = self.denials.as_ref()?;
         let now = Instant::now();
-        if deny_cache::may_end_denials(op) {
+        if op.may_end_denials() {
             denials.forget(subject.tag(), now);
         }
         denials.answer(subject.tag(), tier, op, now)
@@ -460,7 +463,7 @@ impl<C: Client> Drop for Inner<C> {
     }
 }
 
-handle_methods!(SharedLimiter<S> where S: StoreBackend);
+tower_ratelimit_core::handle_methods!(SharedLimiter<S> where S: StoreBackend);
 
 #[allow(
     private_interfaces,

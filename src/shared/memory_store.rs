@@ -6,17 +6,17 @@ use super::{
     user_store::Store,
     wire::{Reply, StoreCall, Write},
 };
-use crate::{
+use crate::store::error::StoreError;
+use tower_ratelimit_core::{
     clock::{Clock, OsClock, SharedClock, Timestamp},
     lock::unpoisoned,
-    store::error::StoreError,
 };
 
 /// A [`Store`] in memory: for tests and simulations, in which limiters are nodes that share it.
 ///
 /// A clone is a handle to the same values. Expired values are removed when the number of values has
 /// doubled since the last removal; there is no other bound. A service with one process uses a
-/// [`LocalLimiter`](crate::LocalLimiter).
+/// [`LocalLimiter`](tower_ratelimit_core::LocalLimiter).
 ///
 /// ```
 /// # tokio_test();

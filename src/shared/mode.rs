@@ -6,7 +6,7 @@ mod tests;
 use std::{borrow::Cow, num::NonZeroU8, time::Duration};
 
 use super::wire::node_message::LONGEST_LEASE;
-use crate::{
+use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},
     limiter::tier_set::TierSet,
     quota::{Algorithm, Priority, Quota},
@@ -100,7 +100,7 @@ impl Mode {
     ///
     /// Nodes in strict mode can share a limiter with nodes in leased mode. While the store does not
     /// respond, a node spends the units that it has until their lease ends. A limiter stays strict
-    /// if it has `block_for`, or a leaky bucket as a queue or an [uncapped](crate::Quota::uncapped)
+    /// if it has `block_for`, or a leaky bucket as a queue or an [uncapped](tower_ratelimit_core::Quota::uncapped)
     /// window among its quotas.
     pub const fn leased() -> Self {
         Self::of(ModeKind::Leased)

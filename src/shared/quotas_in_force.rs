@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{hashed_key_names::MeasuredSubject, known::Known, wire::plan::Plan};
-use crate::{
+use crate::store::key_name;
+use tower_ratelimit_core::{
     algorithm::{State, View},
     clock::Timestamp,
     decision::Policy,
     limiter::tier_set::{Chosen, TierSet},
-    store::key_name,
 };
 
 /// The quotas in force, and the place of their counters in the store.

@@ -17,15 +17,13 @@ use super::{
     wire::Write,
 };
 use crate::{
-    clock::Timestamp,
-    error::ConfigError,
-    key::Key,
     redis::store::{redis_store::RedisStore, script_by_digest::Script},
     store::{
         error::StoreError,
         key_name::{checked_name, keyspace, of_subject},
     },
 };
+use tower_ratelimit_core::{clock::Timestamp, error::ConfigError, key::Key};
 
 /// The part of the key at the position of a rate limit's plan. It has six letters, a plan's has
 /// four.

@@ -11,7 +11,8 @@ use super::{
     subject_settlement::Settlement,
     wire::{Applied, Reply, StoreCall, Write, plan::ReplyPlan, reply, subject_value::SubjectValue},
 };
-use crate::{
+use crate::store::error::{StoreError, StoreErrorKind};
+use tower_ratelimit_core::{
     algorithm::{CounterIndex, Held, State, States, Verdict},
     clock::{ClockReading, Timestamp},
     decision::{Decision, Op},
@@ -20,7 +21,6 @@ use crate::{
         tier_quotas::TierQuotas,
         tier_set::{Chosen, TierSet},
     },
-    store::error::{StoreError, StoreErrorKind},
 };
 
 impl StoreCall<'_> {

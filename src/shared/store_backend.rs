@@ -17,13 +17,13 @@ use super::{
         plan::{Plan, TierPlan},
     },
 };
-use crate::{
+use crate::store::{error::StoreError, health::StoreHealth, stats::StoreStats};
+use tower_ratelimit_core::{
     clock::ManualClock,
     decision::{Op, Policy},
     error::ConfigError,
     limiter::tier_set::Chosen,
     quota::OwnedQuota,
-    store::{error::StoreError, health::StoreHealth, stats::StoreStats},
 };
 
 /// A store of a [`SharedLimiter`](super::SharedLimiter): every [`Store`](super::Store), and Redis,

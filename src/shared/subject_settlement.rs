@@ -24,7 +24,7 @@ use super::wire::{
     plan::Plan,
     subject_value::SubjectValue,
 };
-use crate::{
+use tower_ratelimit_core::{
     algorithm::{Held, View},
     limiter::tier_quotas::TierQuotas,
     quota::Priority,

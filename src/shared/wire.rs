@@ -18,9 +18,8 @@ use self::{
     plan::Plan,
 };
 use super::batching::{AnsweredOps, Row};
-use crate::{
-    decision::Op, limiter::tier_set::Chosen, small_list::SmallList, store::error::StoreError,
-};
+use crate::store::error::StoreError;
+use tower_ratelimit_core::{decision::Op, limiter::tier_set::Chosen, small_list::SmallList};
 
 /// Operations on the value of one key, to be done in one step.
 ///
@@ -120,7 +119,7 @@ impl<'a> StoreCall<'a> {
     pub(super) fn decisions(
         &self,
         reply: Reply,
-    ) -> Result<Vec<crate::decision::Decision>, StoreError> {
+    ) -> Result<Vec<tower_ratelimit_core::decision::Decision>, StoreError> {
         match self.explained(reply)?.0 {
             ReplyOf::Decided(answered) => {
                 Ok(answered.rows.into_iter().map(|row| row.decision).collect())
@@ -141,7 +140,7 @@ impl<'a> StoreCall<'a> {
         let plan = plan.ok_or_else(|| StoreError::foreign("there is no such tier"))?;
         let mut answered = reply::of_store(reply, &plan.reply, self)?;
         let single = |row: Row| {
-            let (count, states) = (row.count, SmallList::new());
+            let (count, states) = (row.count, SmallList::default());
             let single = Row {
                 count: 1,
                 states,

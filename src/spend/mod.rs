@@ -21,14 +21,13 @@ mod declared;
 pub mod llm;
 mod prices;
 mod reader;
-mod tokens;
 
 pub use self::{
     declared::Declared,
     prices::{Price, Prices},
     reader::{Field, FieldReader, SpendReader, SpendReaders},
-    tokens::Tokens,
 };
 
 #[cfg(feature = "rules")]
 pub(crate) use self::prices::{ModelPattern, ModelRates, TokenRates};
+pub use tower_ratelimit_core::tokens::Tokens;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Tokens;
-use crate::error::{ConfigError, ConfigErrorKind};
+use tower_ratelimit_core::error::{ConfigError, ConfigErrorKind};
+use tower_ratelimit_core::tokens::Tokens;
 
 /// The name of a model, with at most one `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -199,7 +199,7 @@ impl Prices {
 #[cfg(test)]
 mod tests {
     use super::{ModelPattern, ModelRates, Price, Prices, TokenRates};
-    use crate::spend::Tokens;
+    use tower_ratelimit_core::tokens::Tokens;
 
     fn pattern(text: &str) -> ModelPattern {
         ModelPattern::new(text).expect("one star at most")

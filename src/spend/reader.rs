@@ -2,7 +2,8 @@
 
 use http::{HeaderMap, HeaderName, request, response};
 
-use super::{Declared, Tokens};
+use super::Declared;
+use tower_ratelimit_core::tokens::Tokens;
 
 /// Reads the tokens of one response, from its body as it passes.
 ///

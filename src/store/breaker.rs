@@ -31,10 +31,8 @@ use super::{
     health::{Change, StoreHealth, StoreWatch},
     runtime_thread::Home,
 };
-use crate::{
-    lock::unpoisoned,
-    single_background_task::{Run, Solo},
-};
+use crate::single_background_task::{Run, Solo};
+use tower_ratelimit_core::lock::unpoisoned;
 
 const FAILURES_TO_OPEN: u32 = 3;
 

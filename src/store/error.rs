@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-use crate::decision::Degradation;
+use tower_ratelimit_core::decision::Degradation;
 
 /// A call to Redis or to another store failed, or its response was not valid.
 ///

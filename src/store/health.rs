@@ -28,7 +28,7 @@ use super::{
     error::{StoreError, StoreErrorKind},
     stats::Counters,
 };
-use crate::{
+use tower_ratelimit_core::{
     decision::Degradation,
     lock::unpoisoned,
     log::{self, Code},

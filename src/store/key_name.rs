@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
-use crate::{
+use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},
     key::Key,
 };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::error::{StoreError, StoreErrorKind};
-use crate::decision::Degradation;
+use tower_ratelimit_core::decision::Degradation;
 
 /// Counters of a store's calls since it was created, for metrics. They never decrease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -19,7 +19,15 @@ fn every_bypass_has_a_test_that_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(root.join("docs/security.md")).expect("the page");
     let mut all = String::new();
-    for folder in ["tests", "testkit/src", "examples", "src", "cli", "server"] {
+    for folder in [
+        "tests",
+        "testkit/src",
+        "examples",
+        "src",
+        "crates",
+        "cli",
+        "server",
+    ] {
         code(&root.join(folder), &mut all);
     }
 

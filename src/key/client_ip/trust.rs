@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::error::{ConfigError, ConfigErrorKind};
+use tower_ratelimit_core::error::{ConfigError, ConfigErrorKind};
 
 /// The proxies that are believed about where a request came from.
 #[derive(Debug, Clone)]

@@ -17,16 +17,19 @@ use super::{
     settings::{Exhausted, Missing, Spending},
 };
 use crate::{
-    decision::{Decision, Op, Receipt, receipts_of_each},
-    error::LimiterError,
-    limiter::{Limiter, Pending, PendingFuture, UnitsOf},
     observe::SpendSource,
     rate_limit::{
         admission::Unreadable,
         reservation::{LimitOp, OpsOfEach, Reservation, SpentCharge},
     },
+    spend::SpendReader,
+};
+use tower_ratelimit_core::{
+    decision::{Decision, Op, Receipt, receipts_of_each},
+    error::LimiterError,
+    limiter::{Limiter, Pending, PendingFuture, UnitsOf},
     small_list::SmallList,
-    spend::{SpendReader, Tokens},
+    tokens::Tokens,
 };
 
 pub(super) struct Account<L: Limiter, R> {
@@ -65,7 +68,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         } else {
             spending.exhausted
         };
-        let mut balances = SmallList::new();
+        let mut balances = SmallList::default();
         for (at, (place, charged)) in reservation.charges().enumerate() {
             let limit = spending.limits[place].as_ref().map(|limit| &limit.units);
             let mut balance = Balance::new(limit.cloned(), charged, reservation.excess(at));

@@ -22,9 +22,11 @@ use tower_service::Service;
 
 use super::{body::for_each_part, settings::content_length};
 use crate::{
-    log::{self, Code},
     middleware::gate::{inner_service, take_ready},
     spend::{Declared, llm::RequestReader},
+};
+use tower_ratelimit_core::{
+    log::{self, Code},
     timer::{self, NoTimer},
 };
 

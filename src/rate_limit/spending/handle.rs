@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use crate::{lock::unpoisoned, spend::Tokens};
+use tower_ratelimit_core::{lock::unpoisoned, tokens::Tokens};
 
 /// The units of a response, for a handler that knows them: in the extensions of a request that a
 /// [`SpendLayer`](super::SpendLayer) passes, and with axum an extractor.

@@ -17,8 +17,6 @@ use super::{
     settings::{Exhausted, Missing, Spending, UnitLimit},
 };
 use crate::{
-    error::{ConfigError, ConfigErrorKind},
-    limiter::{Limiter, LocalLimiter},
     middleware::{
         followed::{BoxError, Following},
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture},
@@ -30,8 +28,13 @@ use crate::{
         reservation::Correcting,
         settings::FinalCost,
     },
+    spend::SpendReaders,
+};
+use tower_ratelimit_core::{
+    error::{ConfigError, ConfigErrorKind},
+    limiter::{Limiter, LocalLimiter},
     reject::{ProblemJson, Reject},
-    spend::{SpendReaders, Tokens},
+    tokens::Tokens,
 };
 
 /// Limits the units that responses spend, such as the tokens of a language model.
@@ -54,7 +57,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// [`SpendBody`](super::SpendBody). With [`count_if`](Self::count_if) or [`final_cost`](Self::final_cost) a
     /// response whose cost is 0 by its head is refunded at once. A [`cost`](Self::cost) replaces the reservation.
     ///
-    /// Of [several limits](Self::all) those with [`KeyedLimit::spends`](crate::limiter::KeyedLimit::spends) are
+    /// Of [several limits](Self::all) those with [`KeyedLimit::spends`](tower_ratelimit_core::limiter::KeyedLimit::spends) are
     /// charged so, each by its own units. All limits are reserved or none. The others are charged the `cost` of the
     /// request, and keep it.
     ///
@@ -88,7 +91,7 @@ impl<L, R> RateLimitLayer<L, R> {
     ///
     /// When the limiter cannot charge units that were used already, as one with a leaky bucket, one that blocks keys,
     /// or a `GovernorLimiter`, and when none of several limits has
-    /// [`spends`](crate::limiter::KeyedLimit::spends).
+    /// [`spends`](tower_ratelimit_core::limiter::KeyedLimit::spends).
     pub fn try_spending(self, readers: impl SpendReaders) -> Result<SpendLayer<L, R>, ConfigError>
     where
         L: Limiter,
@@ -166,7 +169,7 @@ impl<L, R> SpendLayer<L, R> {
     /// # Panics
     ///
     /// For a layer of [several limits](RateLimitLayer::all): their units are set by
-    /// [`KeyedLimit::spends`](crate::limiter::KeyedLimit::spends).
+    /// [`KeyedLimit::spends`](tower_ratelimit_core::limiter::KeyedLimit::spends).
     #[track_caller]
     pub fn spends(self, units: impl Fn(&Tokens) -> u64 + Send + Sync + 'static) -> Self
     where

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use http::{HeaderMap, header::CONTENT_LENGTH, request, response};
 
 use crate::{
+    middleware::key_extraction_rules::PerRequest,
+    spend::{Declared, SpendReader, SpendReaders},
+};
+use tower_ratelimit_core::{
     decision::Op,
     limiter::{Limiter, UnitsOf},
-    middleware::key_extraction_rules::PerRequest,
-    spend::{Declared, SpendReader, SpendReaders, Tokens},
+    tokens::Tokens,
 };
 
 /// The output that is reserved for a choice of a request that declares none.
@@ -18,7 +21,7 @@ const OUTPUT: u64 = 1_024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Exhausted {
-    /// The stream continues. Its units are owed, up to the quota's [debt](crate::Quota::debt).
+    /// The stream continues. Its units are owed, up to the quota's [debt](tower_ratelimit_core::Quota::debt).
     #[default]
     Finish,
     /// The stream ends with an error in place of the first frame that finds nothing left. Frames wait until they are

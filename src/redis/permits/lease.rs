@@ -15,14 +15,13 @@ use tokio::time::Instant;
 pub(crate) use super::renewer::Acquired;
 use super::{registry::LeaseName, renewer::Renewer};
 use crate::{
-    hash_seed::keyed_hash,
-    key::Key,
     redis::store::redis_store::RedisStore,
     store::{
         error::{StoreError, StoreErrorKind},
         key_name,
     },
 };
+use tower_ratelimit_core::{hash_seed::keyed_hash, key::Key};
 
 /// The part of the key at the position of a rate limit's plan. It has six letters, a plan's has
 /// four.

@@ -19,7 +19,6 @@ use tokio::{
 
 use super::registry::{Due, LeaseBatch, LeaseName, Registry, Step};
 use crate::{
-    lock::unpoisoned,
     redis::store::{redis_store::RedisStore, script_by_digest::Script},
     single_background_task::{Run, Solo},
     store::{
@@ -27,6 +26,7 @@ use crate::{
         error::{StoreError, StoreErrorKind},
     },
 };
+use tower_ratelimit_core::lock::unpoisoned;
 
 /// The longest time between two scans for due steps: failed steps are soon repeated.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

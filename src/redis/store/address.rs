@@ -7,7 +7,7 @@ use redis::{
     parse_redis_url,
 };
 
-use crate::error::{ConfigError, ConfigErrorKind};
+use tower_ratelimit_core::error::{ConfigError, ConfigErrorKind};
 
 /// The parameters of an address, by what it leads to.
 const OF_SERVERS: &[&str] = &["protocol"];

@@ -22,14 +22,11 @@ use super::{
     pipeline::Pipeline,
     redis_store::{Servers, StoreState},
 };
-use crate::{
-    error::{ConfigError, ConfigErrorKind},
-    store::{
-        health::StoreHealth,
-        health::{Listener, Owner, StoreWatch},
-        runtime_thread::Home,
-    },
+use crate::store::{
+    health::{Listener, Owner, StoreHealth, StoreWatch},
+    runtime_thread::Home,
 };
+use tower_ratelimit_core::error::{ConfigError, ConfigErrorKind};
 
 const DEFAULT_PREFIX: &str = "rl";
 const MAX_PREFIX_LEN: usize = 64;

@@ -38,15 +38,12 @@ use super::{
     script_by_digest::Script,
     slots::{self, SLOTS, SlotRange, slot_of},
 };
-use crate::{
-    decision::Degradation,
-    lock::unpoisoned,
-    store::{
-        breaker::Guarded as _,
-        error::{NodeAddress, Redirect, StoreError},
-        health::StoreHealth,
-    },
+use crate::store::{
+    breaker::Guarded as _,
+    error::{NodeAddress, Redirect, StoreError},
+    health::StoreHealth,
 };
+use tower_ratelimit_core::{decision::Degradation, lock::unpoisoned};
 
 /// The shortest time between two fetches of the slot map. Redirections correct the map meanwhile.
 const BETWEEN_FETCHES: Duration = Duration::from_secs(1);

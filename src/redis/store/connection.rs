@@ -16,10 +16,10 @@ use super::{
     script_by_digest::{Loads, Script},
 };
 use crate::{
-    lock::unpoisoned,
     single_background_task::{Run, Solo},
     store::{error::StoreError, health::StoreWatch, runtime_thread::Home},
 };
+use tower_ratelimit_core::lock::unpoisoned;
 
 /// The single connection of a server, opened with the first call and again after it failed.
 pub(super) struct Connection {

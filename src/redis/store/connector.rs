@@ -19,7 +19,8 @@ use super::{
     address::{Sentinels, bad},
     credentials::{Credentials, Login},
 };
-use crate::{error::ConfigError, store::error::StoreError};
+use crate::store::error::StoreError;
+use tower_ratelimit_core::error::ConfigError;
 
 /// The most calls that wait to be written to the socket.
 const MAX_QUEUED_CALLS: usize = 8192;

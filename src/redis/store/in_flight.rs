@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::lock::unpoisoned;
+use tower_ratelimit_core::lock::unpoisoned;
 
 /// The most calls in flight, each with up to 32 subjects. Others wait for a place.
 const MOST: usize = 64;

@@ -19,16 +19,16 @@ use super::{
     pipeline::{CallProgress, Pipeline, Siblings as _},
     script_by_digest::Script,
 };
-use crate::{
+use crate::store::{
+    breaker::Guarded as _,
+    error::{StoreError, StoreErrorKind},
+    health::StoreHealth,
+    runtime_thread::Home,
+    stats::StoreStats,
+};
+use tower_ratelimit_core::{
     error::ConfigError,
     log::{self, Code},
-    store::{
-        breaker::Guarded as _,
-        error::{StoreError, StoreErrorKind},
-        health::StoreHealth,
-        runtime_thread::Home,
-        stats::StoreStats,
-    },
 };
 
 /// A Redis server, cluster or sentinel group, shared by any number of limiters.

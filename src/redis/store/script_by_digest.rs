@@ -12,13 +12,11 @@ use futures_util::future::{BoxFuture, FutureExt, Shared};
 use redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs, Value};
 
 use super::connector::Transport;
-use crate::{
-    lock::unpoisoned,
-    store::{
-        error::{StoreError, StoreErrorKind},
-        health::StoreWatch,
-    },
+use crate::store::{
+    error::{StoreError, StoreErrorKind},
+    health::StoreWatch,
 };
+use tower_ratelimit_core::lock::unpoisoned;
 
 /// Room for each part of a command, in bytes: most are numbers of a few digits.
 const USUAL_PART: usize = 10;

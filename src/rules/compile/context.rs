@@ -7,13 +7,11 @@ use tower_ratelimit_rulefile::{
     Problem, ProblemCode, Report, Span, document::Node, listed, nearest,
 };
 
-use crate::{
-    key::{IpPrefix, KeyExtractor},
-    rules::{
-        cors::CorsOrigins, fields::text_values, key::RuleKey, matcher::Authenticator,
-        spend::CountedUnits,
-    },
+use crate::rules::{
+    cors::CorsOrigins, fields::text_values, key::RuleKey, matcher::Authenticator,
+    spend::CountedUnits,
 };
+use tower_ratelimit_core::key::{IpPrefix, KeyExtractor};
 
 /// The keys and settings that the application registers in code.
 #[derive(Clone, Default)]

@@ -18,7 +18,7 @@ use super::{
     references, warnings,
 };
 use crate::{
-    key::{ClientIp, ClientIpHeader, IpPrefix},
+    key::{ClientIp, ClientIpHeader},
     rules::{
         cors::{CorsOrigin, CorsOrigins},
         fields::file::{
@@ -30,6 +30,7 @@ use crate::{
         rule::Rule,
     },
 };
+use tower_ratelimit_core::key::IpPrefix;
 
 const VERSION: u64 = 1;
 

@@ -7,22 +7,22 @@ use tower_ratelimit_rulefile::{
 };
 
 use super::{context::Context, weighted_schedule::weighted};
-use crate::{
+use crate::rules::{
+    fields::{
+        matching::ZONE as ZONE_OF_TIME,
+        quota::{COUNTS, NAME, RATE},
+        rule::{
+            DEFAULT_TIER, IN_FLIGHT, OF_QUOTAS, QUOTA, RULE, SCHEDULE, SCHEDULED_QUOTA,
+            SCHEDULED_TIME, TIER, TIER_HEADER, TIER_QUOTAS, WEIGHTED,
+        },
+    },
+    rule_quotas::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
+};
+use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},
     quota::{
         OwnedQuota, Quota,
         settings::{Accepts, SETTINGS, Setting},
-    },
-    rules::{
-        fields::{
-            matching::ZONE as ZONE_OF_TIME,
-            quota::{COUNTS, NAME, RATE},
-            rule::{
-                DEFAULT_TIER, IN_FLIGHT, OF_QUOTAS, QUOTA, RULE, SCHEDULE, SCHEDULED_QUOTA,
-                SCHEDULED_TIME, TIER, TIER_HEADER, TIER_QUOTAS, WEIGHTED,
-            },
-        },
-        rule_quotas::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
     },
 };
 

@@ -5,13 +5,11 @@ use std::collections::{HashMap, HashSet};
 use tower_ratelimit_rulefile::{ProblemCode, document::Node};
 
 use super::context::Context;
-use crate::{
-    quota::OwnedQuota,
-    rules::{
-        fields::rule::{NAME, REPLACES},
-        rule::Rule,
-    },
+use crate::rules::{
+    fields::rule::{NAME, REPLACES},
+    rule::Rule,
 };
+use tower_ratelimit_core::quota::OwnedQuota;
 
 /// The most rules of a circle that a message lists.
 const MAX_LISTED: usize = 24;

@@ -6,9 +6,7 @@ use tower_ratelimit_rulefile::{ProblemCode, document::Node, pattern::PathPattern
 
 use super::{context::Context, request_parts_of_rule::request_parts};
 use crate::{
-    headers::{Headers, IetfDraft, ResetFormat},
     middleware::key_extraction_rules::MissingKey,
-    quota::check_name,
     rules::{
         fields::{
             file::DEFAULT_KEY,
@@ -23,6 +21,10 @@ use crate::{
         rule::{CountIf, Rule, RuleAction},
         rule_quotas::Allowance,
     },
+};
+use tower_ratelimit_core::{
+    headers::{Headers, IetfDraft, ResetFormat},
+    quota::check_name,
 };
 
 impl<'c> Context<'c> {

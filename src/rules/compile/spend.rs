@@ -30,8 +30,9 @@ use crate::{
         rule_quotas::Allowance,
         spend::{CountedUnits, FixedCount, SpendRule, UsagePlace},
     },
-    spend::{ModelPattern, TokenRates, Tokens, llm::Pointer},
+    spend::{ModelPattern, TokenRates, llm::Pointer},
 };
+use tower_ratelimit_core::tokens::Tokens;
 
 /// The tokens that a request reserves at most, and those of a step, by default.
 const RESERVE_TOKENS: u64 = 2_048;

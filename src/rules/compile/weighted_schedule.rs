@@ -1,9 +1,9 @@
 //! A schedule of windows as one window whose limit varies by the time of day.
 
-use crate::{
+use crate::rules::rule_quotas::{QuotaSet, RuleQuota, Scheduled};
+use tower_ratelimit_core::{
     clock::Timestamp,
     quota::{Quota, TimeOfDay},
-    rules::rule_quotas::{QuotaSet, RuleQuota, Scheduled},
 };
 
 const MINUTE_MICROS: u64 = 60_000_000;

@@ -7,7 +7,7 @@ use tower_ratelimit_rulefile::fields::{
 };
 
 use super::spend;
-use crate::quota::{
+use tower_ratelimit_core::quota::{
     settings::{Accepts, SETTINGS},
     value::ALGORITHMS,
 };

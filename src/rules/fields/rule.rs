@@ -17,7 +17,6 @@ use tower_ratelimit_rulefile::{
 
 use super::{key::KEY_SHAPE, matching, quota, spend, text_values};
 use crate::{
-    limiter::OnChange,
     middleware::key_extraction_rules::MissingKey,
     rules::{
         cost::{self, MAX_COST},
@@ -25,6 +24,7 @@ use crate::{
         rule::RuleAction,
     },
 };
+use tower_ratelimit_core::limiter::OnChange;
 
 pub(in crate::rules) static RULE: Table = Table::new(
     "the rule",

@@ -6,11 +6,11 @@ use tower_ratelimit_rulefile::fields::{
     Table, Text, Tree,
 };
 
-use crate::quota::settings::MAX_NUMBER;
 use crate::{
     rate_limit::{Exhausted, Missing},
     rules::spend::{FixedCount, UsageFormat},
 };
+use tower_ratelimit_core::quota::settings::MAX_NUMBER;
 
 const MAX_WEIGHT: u64 = 1_000_000;
 

@@ -5,10 +5,8 @@ use std::{net::IpAddr, ops::RangeInclusive, time::Duration};
 use http::{HeaderName, Method};
 use ipnet::IpNet;
 
-use crate::{
-    key::{IntoNetwork as _, unmapped},
-    quota::parse::period,
-};
+use crate::key::{IntoNetwork as _, unmapped};
+use tower_ratelimit_core::quota::parse::period;
 
 /// A duration that is not zero, such as `15m`.
 pub(in crate::rules) fn duration(text: &str) -> Result<Duration, String> {

@@ -9,10 +9,6 @@ use super::{
     limits_of_set::{LimitOfSet, limits_of_set},
 };
 use crate::{
-    decision::{Decision, Policy},
-    error::LimiterError,
-    key::Key,
-    limiter::{Call, Charge, Limiter, OpRef, Pending},
     observe::{Decided, Event, KeysOf, Observer},
     rate_limit::FewCharges,
     rules::{
@@ -21,6 +17,12 @@ use crate::{
         select::{ChargeOfRule, RulesVerdict},
         store::RuleLimits,
     },
+};
+use tower_ratelimit_core::{
+    decision::{Decision, Policy},
+    error::LimiterError,
+    key::Key,
+    limiter::{Call, Charge, Limiter, OpRef, Pending},
     small_list::SmallList,
 };
 

@@ -12,15 +12,17 @@ use http::request::Parts;
 use super::rule_admissions::Admissions;
 use crate::{
     concurrency::HeldPermits,
+    observe::{Event, Observer},
+    rules::{RulesError, changes::RuleChanges, rule_set::Rules},
+};
+use tower_ratelimit_core::{
     decision::Policy,
     error::ConfigError,
     key::Key,
     limiter::QuotaChange,
     lock::unpoisoned,
     log::{self, Code},
-    observe::{Event, Observer},
     quota::Quota,
-    rules::{RulesError, changes::RuleChanges, rule_set::Rules},
 };
 
 /// The rules in force, for all services of a layer.
@@ -128,7 +130,7 @@ impl RulesHandle {
     /// Changes the quota of the policy of this name (`rule`, or `rule.quota` if a rule has several) in this process, until
     /// the rules are read again. `None` restores the quota of the files. A rule with tiers or times changes its default
     /// set. Returns what a key gets that had used up the quota before. See
-    /// [`LocalLimiter::set_quota`](crate::LocalLimiter::set_quota).
+    /// [`LocalLimiter::set_quota`](tower_ratelimit_core::LocalLimiter::set_quota).
     ///
     /// # Errors
     ///

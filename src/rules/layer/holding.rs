@@ -21,9 +21,9 @@ use crate::{
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
     },
     rate_limit::{Correcting, SpendBody, follow},
-    reject::{ProblemJson, Reject},
     rules::store::RuleLimits,
 };
+use tower_ratelimit_core::reject::{ProblemJson, Reject};
 
 /// A service whose requests are limited by rules, and whose responses hold permits. Created by
 /// [`HoldingRulesLayer`](super::HoldingRulesLayer).

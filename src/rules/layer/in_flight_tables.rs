@@ -7,12 +7,9 @@ use std::{
 
 use crate::{
     concurrency::{InFlight, PendingGrant, Permit, PermitSource, Permits},
-    decision::Policy,
-    key::Key,
-    lock::unpoisoned,
-    quota::Priority,
     rules::rule::Rule,
 };
+use tower_ratelimit_core::{decision::Policy, key::Key, lock::unpoisoned, quota::Priority};
 
 /// The tables by the rules' names. A table exists while a rule or a permit of it does.
 #[derive(Clone, Default)]

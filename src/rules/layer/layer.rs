@@ -19,9 +19,9 @@ use crate::{
     middleware::{followed::Following, gate::Gate},
     observe::Observer,
     rate_limit::SharedQueues,
-    reject::{IsResponse, ProblemJson, RejectFn, Rejection},
     rules::{RulesError, rule_set::Rules},
 };
+use tower_ratelimit_core::reject::{IsResponse, ProblemJson, RejectFn, Rejection};
 
 /// Limits requests by [`Rules`], and keeps the counts when the files are read again.
 ///
@@ -93,7 +93,7 @@ impl<R> RulesLayer<R> {
     }
 
     /// Sets the response to a request that does not pass. Defaults to
-    /// [`ProblemJson`](crate::reject::ProblemJson).
+    /// [`ProblemJson`](tower_ratelimit_core::reject::ProblemJson).
     pub fn rejection<R2>(self, rejection: R2) -> RulesLayer<R2> {
         self.with(|settings| settings.with_rejection(Arc::new(rejection)))
     }
@@ -116,7 +116,7 @@ impl<R> RulesLayer<R> {
         })
     }
 
-    /// Puts the [`Decision`](crate::Decision) into the extensions of requests that pass. Defaults to
+    /// Puts the [`Decision`](tower_ratelimit_core::Decision) into the extensions of requests that pass. Defaults to
     /// false. See [`RateLimitLayer::expose_decision`](crate::RateLimitLayer::expose_decision).
     pub fn expose_decision(self, expose: bool) -> Self {
         self.with(|settings| LayerSettings {

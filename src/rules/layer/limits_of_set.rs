@@ -3,11 +3,6 @@
 use std::sync::Arc;
 
 use crate::{
-    decision::Policy,
-    limiter::{
-        Charge, OpRef, Tier,
-        tier_set::{LimitTerms, TierSet},
-    },
     rate_limit::{Spending, UnitLimit},
     rules::{
         rule::Rule,
@@ -18,6 +13,13 @@ use crate::{
         store::tier_of,
     },
     spend::{Field, llm::Llm},
+};
+use tower_ratelimit_core::{
+    decision::Policy,
+    limiter::{
+        Charge, OpRef, Tier,
+        tier_set::{LimitTerms, TierSet},
+    },
 };
 
 /// The quotas of a set that count alike, which are those of a tier of one limit.

@@ -16,13 +16,15 @@ use super::{
     service::{PendingQuotas, RulesWork, ShadowRequests, decide_by_verdict},
 };
 use crate::{
-    clock::Timestamp,
     concurrency::{Grant, HeldPermits, PendingGrant, Permit},
-    decision::Decision,
     middleware::gate::RequestOutcome,
     rate_limit::RateOutcome,
-    reject::{Reject, RejectionKind},
     rules::{rule::Rule, select::RulesVerdict, store::RuleLimits},
+};
+use tower_ratelimit_core::{
+    clock::Timestamp,
+    decision::Decision,
+    reject::{Reject, RejectionKind},
 };
 
 type HoldingOutcome<R, B> =

@@ -12,14 +12,16 @@ use super::{
     limits_of_set::{LimitOfSet, limits_of_set},
 };
 use crate::{
-    decision::Policy,
-    headers::Headers,
-    limiter::{Limiter, OnChange},
     observe::Observer,
     rate_limit::{Admission, SelectedSettings, SharedQueues, TermsOfLimit, UnitLimit},
     rules::{
         rule::Rule, rule_set::Rules, select::ChargeOfRule, spend::CountedUnits, store::RuleLimits,
     },
+};
+use tower_ratelimit_core::{
+    decision::Policy,
+    headers::Headers,
+    limiter::{Limiter, OnChange},
 };
 
 pub(super) type RuleAdmission<R> = Arc<Admission<RuleLimits, R>>;

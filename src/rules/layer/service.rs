@@ -11,7 +11,6 @@ use http::{Response, StatusCode, request::Parts};
 
 use super::{handle::Shared, rule_admissions::Admissions};
 use crate::{
-    limiter::Charge,
     middleware::{
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
         key_extraction_rules::Uncounted,
@@ -19,12 +18,15 @@ use crate::{
     rate_limit::{
         Correcting, FewCharges, PendingOutcome, RateOutcome, ResponseWork, ShadowRequest,
     },
-    reject::{ProblemJson, Reject},
     rules::{
         select::{ChargeOfRule, RuleCharges, RulesVerdict},
         spend::NeedsTrailers,
         store::RuleLimits,
     },
+};
+use tower_ratelimit_core::{
+    limiter::Charge,
+    reject::{ProblemJson, Reject},
 };
 
 /// A service whose requests are limited by rules. Created by [`RulesLayer`](super::RulesLayer).

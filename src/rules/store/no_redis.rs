@@ -4,14 +4,13 @@ use tower_ratelimit_rulefile::RulesError;
 
 use crate::{
     concurrency::PermitSource,
-    error::ConfigError,
-    limiter::AnyLimiter,
     rules::{
         compile::StoreSettings,
         in_flight::InFlightRule,
         rule::{CountedSets, Rule},
     },
 };
+use tower_ratelimit_core::{error::ConfigError, limiter::AnyLimiter};
 
 /// A store in Redis: there is none.
 #[derive(Debug, Clone)]

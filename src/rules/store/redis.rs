@@ -6,9 +6,6 @@ use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
 use crate::{
     concurrency::{PermitSource, SharedConcurrency, limit::Concurrency},
-    error::ConfigError,
-    limiter::AnyLimiter,
-    quota::{Algorithm, OwnedQuota},
     redis::store::RedisStore,
     rules::{
         compile::StoreSettings,
@@ -18,6 +15,11 @@ use crate::{
     },
     shared::{RedisLimiterBuilder, fallback::OnFailure},
     store::key_name::accepted_name,
+};
+use tower_ratelimit_core::{
+    error::ConfigError,
+    limiter::AnyLimiter,
+    quota::{Algorithm, OwnedQuota},
 };
 
 /// The longest time that a denial by Redis stays cached on a node: a reset by an operator takes effect after it.

@@ -7,15 +7,17 @@ use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
-    algorithm::State,
-    decision::{Decision, Op},
-    limiter::tier_set::Chosen,
     shared::{
         hashed_key_names::SubjectName,
         wire::node_message::{NodeReply, Takes},
     },
-    small_list::SmallList,
     store::error::StoreError,
+};
+use tower_ratelimit_core::{
+    algorithm::State,
+    decision::{Decision, Op},
+    limiter::tier_set::Chosen,
+    small_list::SmallList,
 };
 
 /// The most rows of one call, so that it does not block the server for long.

@@ -11,12 +11,14 @@ use tokio::{sync::Semaphore, time::sleep};
 
 use super::*;
 use crate::{
+    shared::hashed_key_names::SubjectNames,
+    store::error::{StoreError, StoreErrorKind},
+};
+use tower_ratelimit_core::{
     clock::Timestamp,
     decision::{Decision, Op, Policy, QuotaStatus},
     limiter::tier_set::Chosen,
-    shared::hashed_key_names::SubjectNames,
     small_list::SmallList,
-    store::error::{StoreError, StoreErrorKind},
 };
 
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -118,7 +120,7 @@ impl CallSender<()> for Arc<SlowServer> {
             Op::Acquire(cost) => Row {
                 count: *count,
                 decision: Decision::allowed(*cost, Timestamp::default(), status),
-                states: SmallList::new(),
+                states: SmallList::default(),
             },
             other => panic!("{other:?} is not used here"),
         };

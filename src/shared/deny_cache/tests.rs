@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{
+use tower_ratelimit_core::{
     clock::Timestamp,
     decision::{Policy, QuotaStatus},
 };

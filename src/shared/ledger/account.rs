@@ -19,18 +19,18 @@
 use std::{sync::Mutex, time::Duration};
 
 use super::node_time::{NodeTime, RecentDemand};
-use crate::{
+use crate::shared::{
+    known::{Charged, Known, Question},
+    mode::{LeaseNumber, ModeStats, Terms},
+    quotas_in_force::KeyPlace,
+    wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
+};
+use tower_ratelimit_core::{
     algorithm::Verdict,
     clock::Timestamp,
     decision::{Decision, Receipt, Status},
     lock::unpoisoned,
     quota::Priority,
-    shared::{
-        known::{Charged, Known, Question},
-        mode::{LeaseNumber, ModeStats, Terms},
-        quotas_in_force::KeyPlace,
-        wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
-    },
 };
 
 /// The least demand of a subject with a lease, in units: below it a row costs the store more than it

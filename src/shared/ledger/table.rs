@@ -12,7 +12,8 @@ use super::{
     account::{Account, At},
     node_time::{NodeTime, RecentDemand},
 };
-use crate::{decision::Op, lock::unpoisoned, shared::hashed_key_names::MeasuredSubject};
+use crate::shared::hashed_key_names::MeasuredSubject;
+use tower_ratelimit_core::{decision::Op, lock::unpoisoned};
 
 /// Entries in a bucket.
 pub(super) const WAYS: usize = 4;

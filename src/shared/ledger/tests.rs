@@ -27,7 +27,7 @@ use super::{
     },
     AttachedMessage, Ledger, LocalAnswer,
 };
-use crate::{
+use tower_ratelimit_core::{
     algorithm::State,
     clock::Timestamp,
     decision::{Decision, Op, Policy, QuotaStatus},

@@ -6,8 +6,6 @@ use tokio::time::{Instant, sleep};
 
 use super::Inner;
 use crate::{
-    decision::Op,
-    key::Key,
     shared::{
         hashed_key_names::MeasuredSubject,
         quotas_in_force::{CurrentPlan, KeyPlace},
@@ -16,6 +14,7 @@ use crate::{
     single_background_task::Run,
     store::key_name,
 };
+use tower_ratelimit_core::{decision::Op, key::Key};
 
 impl<C: Client> Inner<C> {
     /// The name of a key in the store, and its quotas.

@@ -5,8 +5,6 @@ use std::{iter::repeat_n, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
-    decision::Op,
-    limiter::tier_set::Chosen,
     shared::{
         batching::{BatchCall, CallSender, Row, SubjectAnswer, SubjectOps},
         deny_cache::{self, DenyCache, SentCall},
@@ -18,6 +16,7 @@ use crate::{
     },
     store::error::StoreError,
 };
+use tower_ratelimit_core::{decision::Op, limiter::tier_set::Chosen};
 
 /// Sends calls by the quotas in force, and updates denials and ledger by their answers.
 pub(super) struct StoreCalls<C> {
@@ -81,7 +80,7 @@ impl<C: Client> StoreCalls<C> {
             (_, Some(ledger), Some(reply)) => ledger.hold(reply, (plan, row)),
             _ => Duration::ZERO,
         };
-        let returns = rows.iter().any(|(op, _)| deny_cache::may_end_denials(op));
+        let returns = rows.iter().any(|(op, _)| op.may_end_denials());
         match answer {
             Ok(answer) => {
                 let held = with_ops(rows, &mut answer.rows).map(|(op, row)| {

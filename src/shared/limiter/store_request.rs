@@ -6,9 +6,6 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{RedisFuture, SharedLimiter};
 use crate::{
-    decision::{Decision, Op},
-    error::LimiterError,
-    limiter::{Charge, OwnedCharge, Pending, tier_set::Chosen},
     shared::{
         batching::CallWindow as _,
         hashed_key_names::SubjectName,
@@ -16,6 +13,11 @@ use crate::{
         store_backend::{Client as _, StoreBackend},
     },
     store::error::{StoreError, StoreErrorKind},
+};
+use tower_ratelimit_core::{
+    decision::{Decision, Op},
+    error::LimiterError,
+    limiter::{Charge, OwnedCharge, Pending, tier_set::Chosen},
 };
 
 impl<S: StoreBackend> SharedLimiter<S> {
@@ -39,14 +41,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             limiter: self.clone(),
             current: Arc::clone(current),
             chosen,
-            charge: OwnedCharge {
-                limit: charge.limit,
-                key: key.clone(),
-                tier: charge.tier.clone(),
-                class: charge.class,
-                op,
-                overflows: charge.overflows,
-            },
+            charge: OwnedCharge::new(charge, op),
         };
         match inner.client.refusal(&subject) {
             Some(error) => Pending::Ready(request.fall_back(error)),

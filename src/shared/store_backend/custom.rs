@@ -16,10 +16,6 @@ use tokio::{
 
 use super::{Client, DecideCall, StoreBackend};
 use crate::{
-    clock::ManualClock,
-    decision::Op,
-    limiter::tier_set::{Chosen, LimitTerms, TierSet},
-    quota::Quota,
     shared::{
         batching::{CallWindow, SubjectAnswer},
         hashed_key_names::SubjectName,
@@ -33,6 +29,12 @@ use crate::{
         runtime_thread::Home,
         stats::StoreStats,
     },
+};
+use tower_ratelimit_core::{
+    clock::ManualClock,
+    decision::Op,
+    limiter::tier_set::{Chosen, LimitTerms, TierSet},
+    quota::Quota,
 };
 
 /// The beginning of all names in a store that is not Redis.

@@ -15,11 +15,6 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::{Client, DecideCall, StoreBackend};
 use crate::{
-    clock::{Clock as _, ManualClock},
-    decision::{Op, Policy},
-    error::ConfigError,
-    limiter::tier_set::Chosen,
-    quota::OwnedQuota,
     redis::{
         script::{DECIDE, LONE_BUCKET, LONE_WINDOW, SEVERAL_QUOTAS},
         store::{redis_store::RedisStore, script_by_digest::Script},
@@ -37,6 +32,13 @@ use crate::{
         },
     },
     store::{error::StoreError, health::StoreHealth, stats::StoreStats},
+};
+use tower_ratelimit_core::{
+    clock::{Clock as _, ManualClock},
+    decision::{Op, Policy},
+    error::ConfigError,
+    limiter::tier_set::Chosen,
+    quota::OwnedQuota,
 };
 
 /// The most subjects of one call. With more a decision is hardly cheaper, and the server is blocked
@@ -311,10 +313,10 @@ fn read_subject(text: &Value, plan: &TierPlan, call: &StoreCall<'_>) -> SubjectR
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use crate::store::error::StoreErrorKind;
+    use tower_ratelimit_core::{
         limiter::tier_set::{LimitTerms, TierSet},
         quota::Quota,
-        store::error::StoreErrorKind,
     };
 
     /// A limit of ten a second.

@@ -10,11 +10,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use self::world::{Checked, World};
-use crate::{
-    decision::Op,
-    quota::Quota,
-    shared::wire::node_message::{NodeMessage, NodeReply, NodeReport},
-};
+use crate::shared::wire::node_message::{NodeMessage, NodeReply, NodeReport};
+use tower_ratelimit_core::{decision::Op, quota::Quota};
 
 /// Noon of some day.
 const START: u64 = 1_767_268_800_000_000;

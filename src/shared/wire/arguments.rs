@@ -7,11 +7,11 @@ use super::{
     node_message::{LONGEST_LEASE, NodeMessage, NodeReport},
     plan::{SpecializedScript, TierPlan, micros_and_rest},
 };
-use crate::{
+use crate::store::LUA_MAX_INT;
+use tower_ratelimit_core::{
     clock::{OsClock, Timestamp},
     decision::{Charge, Op, Receipt},
     quota::MAX_REFILL_NANOS,
-    store::LUA_MAX_INT,
 };
 
 impl StoreCall<'_> {
@@ -79,23 +79,7 @@ impl TierPlan {
     }
 
     fn push(&self, arguments: &mut Vec<Cow<'_, str>>, op: &Op, times: usize) {
-        let (letter, cost) = match op {
-            Op::Acquire(cost) => ("a", *cost),
-            Op::Reserve(cost) => ("v", *cost),
-            Op::Deny(cost) => ("d", *cost),
-            Op::AcquireUpTo(most) => ("u", *most),
-            Op::Peek(cost) => ("p", *cost),
-            Op::Hit(cost) => ("h", *cost),
-            Op::Spend(cost) => ("o", *cost),
-            Op::Count(cost) => ("n", *cost),
-            Op::Refund(cost, receipt) => {
-                let charged = receipt.as_ref().map_or(*cost, Receipt::charged);
-                ("r", (*cost).min(charged))
-            }
-            Op::Settle(cost, receipt) => ("s", cost.saturating_sub(receipt.charged())),
-            Op::Block(_) => ("b", 0),
-            Op::Reset => ("x", 0),
-        };
+        let (letter, cost) = op.letter_and_cost();
         arguments.extend([letter.into(), number(cost), number(times as u64)]);
         match op {
             Op::Refund(_, receipt) => self.push_receipt(arguments, receipt.as_ref()),
@@ -177,7 +161,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{super::plan::Plan, *};
-    use crate::{
+    use tower_ratelimit_core::{
         limiter::tier_set::{Chosen, LimitTerms, TierSet},
         quota::Quota,
     };

@@ -4,7 +4,7 @@ use super::{
     node_message::{LONGEST_LEASE, MOST_LEASED_SLOTS, MOST_ROWS},
     plan::{Plan, Slot},
 };
-use crate::{
+use tower_ratelimit_core::{
     algorithm::{CompiledQuota, CounterIndex, Held, State},
     limiter::tier_quotas::TierQuotas,
 };

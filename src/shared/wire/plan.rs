@@ -15,7 +15,7 @@ use self::{
     counter_slots::{id, slots},
     specialized::SpecializedPlan,
 };
-use crate::{
+use tower_ratelimit_core::{
     algorithm::{CompiledQuota, Most, TokenBucket},
     decision::{Op, OpRef, Policy},
     error::LimiterError,
@@ -272,13 +272,13 @@ fn specifics(quota: &Quota) -> [String; 2] {
             let step = quota.refill_every_nanos().unwrap_or(0) / 1_000;
             [step.to_string(), String::new()]
         }
-        Algorithm::LeakyBucket { .. } => [String::new(), String::new()],
         Algorithm::FixedWindow | Algorithm::SlidingLog => micros_and_rest(quota.period_nanos()),
         Algorithm::SlidingWindow => {
             let slices = quota.slice_count();
             let slice = quota.period_nanos() / 1_000 / u64::from(slices);
             [slice.to_string(), slices.to_string()]
         }
+        _ => [String::new(), String::new()],
     }
 }
 

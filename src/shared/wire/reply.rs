@@ -12,12 +12,14 @@ use smallvec::SmallVec;
 
 use super::{Reply, ReplyOf, StoreCall, node_message::NodeReply, plan::ReplyPlan};
 use crate::{
+    shared::batching::{AnsweredOps, Row, SubjectAnswer},
+    store::error::{StoreError, StoreErrorKind},
+};
+use tower_ratelimit_core::{
     algorithm::{CompiledQuota, Held, State, Verdict, View},
     clock::Timestamp,
     decision::{Decision, Op, Outcome, QuotaStatuses, Status, UNKNOWN},
-    shared::batching::{AnsweredOps, Row, SubjectAnswer},
     small_list::SmallList,
-    store::error::{StoreError, StoreErrorKind},
 };
 
 /// A script's reply about one subject; `None` if a specialized script did nothing and the general one decides.
@@ -299,10 +301,10 @@ const fn nanos(micros: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use crate::shared::wire::plan::Plan;
+    use tower_ratelimit_core::{
         limiter::tier_set::{Chosen, LimitTerms, TierSet},
         quota::Quota,
-        shared::wire::plan::Plan,
     };
 
     /// A limit of ten a second.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{node_rows::NodeRows, plan::Plan};
-use crate::{
+use tower_ratelimit_core::{
     algorithm::{
         State, View,
         compiled_quota::stored_state_format::{instant, instant_text},

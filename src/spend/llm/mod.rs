@@ -54,8 +54,9 @@ use self::{
     path_trie::{Number, PathTrie, Target},
     usage::{Document, DocumentUsage, Found},
 };
-use super::{Declared, SpendReader, SpendReaders, Tokens};
-use crate::error::{ConfigError, ConfigErrorKind};
+use super::{Declared, SpendReader, SpendReaders};
+use tower_ratelimit_core::error::{ConfigError, ConfigErrorKind};
+use tower_ratelimit_core::tokens::Tokens;
 
 #[cfg(feature = "tokio")]
 pub(crate) use self::request_reader::RequestReader;

@@ -7,7 +7,7 @@ use super::{
     json_scanner::FoundValues,
     path_trie::{Number, Target},
 };
-use crate::spend::Tokens;
+use tower_ratelimit_core::tokens::Tokens;
 
 /// Events of audio in base64, which is no text.
 const AUDIO: [&[u8]; 2] = [b"response.audio.delta", b"response.output_audio.delta"];

@@ -2,10 +2,8 @@
 
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 
-use crate::{
-    error::ConfigErrorKind,
-    redis::store::address::{Address, Sentinels},
-};
+use crate::redis::store::address::{Address, Sentinels};
+use tower_ratelimit_core::error::ConfigErrorKind;
 
 fn shown(text: &str) -> String {
     match Address::parse(text) {

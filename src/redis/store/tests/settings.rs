@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::fake::Fake;
 use crate::{
-    error::ConfigErrorKind,
     redis::store::{RedisStore, RedisStoreBuilder},
     store::{error::StoreError, health::StoreHealth, stats::StoreStats},
 };
+use tower_ratelimit_core::error::ConfigErrorKind;
 
 #[test]
 fn prefixes() {

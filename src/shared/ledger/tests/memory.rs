@@ -32,7 +32,7 @@ fn is_leased_with(
     now: Instant,
 ) -> bool {
     let subject = MeasuredSubject {
-        tag: ledger.tag(&crate::Key::from(number as u64)),
+        tag: ledger.tag(&tower_ratelimit_core::Key::from(number as u64)),
         ..SUBJECT
     };
     let place = || KeyPlace {

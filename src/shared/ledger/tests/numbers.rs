@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
+use crate::shared::{
+    batching::AnsweredOps,
+    wire::{StoreCall, node_message::NodeReport, reply, subject_value::SubjectValue},
+};
+use tower_ratelimit_core::{
     algorithm::{CompiledQuota, State, Verdict, View},
     decision::{Outcome, QuotaStatuses},
-    shared::{
-        batching::AnsweredOps,
-        wire::{StoreCall, node_message::NodeReport, reply, subject_value::SubjectValue},
-    },
 };
 
 /// Noon of some day, in microseconds.

@@ -1,6 +1,6 @@
 //! The judge: checks the times of admitted units against the bound of a limiter in one process.
 
-use crate::quota::{Algorithm, Quota};
+use tower_ratelimit_core::quota::{Algorithm, Quota};
 
 /// The admissions and the bound of one quota.
 pub(super) struct Judge {

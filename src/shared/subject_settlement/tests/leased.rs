@@ -1,11 +1,8 @@
 //! Leased mode: grants, ends, repeats, and units that other nodes hold.
 
 use super::*;
-use crate::{
-    clock::Timestamp,
-    limiter::tier_set::Chosen,
-    shared::wire::{StoreCall, node_message::RowStatus, reply},
-};
+use crate::shared::wire::{StoreCall, node_message::RowStatus, reply};
+use tower_ratelimit_core::{clock::Timestamp, limiter::tier_set::Chosen};
 
 /// Ten nodes hold units while the bucket refills, and spend all of them at once: no more than the burst.
 #[test]

@@ -1,19 +1,19 @@
 //! A subject, the nodes that lease units of it, and a network that loses, repeats and reorders.
 
 use super::{Request, judge::Judge};
-use crate::{
+use crate::shared::wire::{
+    Applied, StoreCall,
+    node_message::{NodeMessage, NodeReply, RowStatus},
+    node_rows::NodeRow,
+    plan::Plan,
+    subject_value::SubjectValue,
+};
+use tower_ratelimit_core::{
     algorithm::View,
     clock::Timestamp,
     decision::{Decision, Op},
     limiter::tier_set::{Chosen, LimitTerms, TierSet},
     quota::Quota,
-    shared::wire::{
-        Applied, StoreCall,
-        node_message::{NodeMessage, NodeReply, RowStatus},
-        node_rows::NodeRow,
-        plan::Plan,
-        subject_value::SubjectValue,
-    },
 };
 
 /// A node, with the invariants of a ledger.

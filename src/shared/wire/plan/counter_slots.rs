@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::{
+use crate::store::key_name::letters_of;
+use tower_ratelimit_core::{
     algorithm::{CompiledQuota, CounterIndex},
     limiter::{tier_quotas::TierPlace, tier_set::TierSet},
-    quota::{Algorithm, Quota},
-    store::key_name::letters_of,
+    quota::Quota,
 };
 
 /// A counter, shared by the quotas of all tiers that have the same place and count alike.
@@ -44,14 +44,7 @@ impl Slot {
     }
 
     pub(super) fn letter(&self) -> &'static str {
-        match self.quota.algorithm() {
-            Algorithm::TokenBucket => "t",
-            Algorithm::LeakyBucket { .. } => "l",
-            Algorithm::FixedWindow if self.quota.calendar().is_some() => "c",
-            Algorithm::FixedWindow => "f",
-            Algorithm::SlidingWindow => "s",
-            Algorithm::SlidingLog => "g",
-        }
+        self.quota.letter()
     }
 
     /// The settings that are equal in quotas that count alike.

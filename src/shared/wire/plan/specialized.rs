@@ -1,11 +1,11 @@
 //! Arguments of the specialized scripts: for one bucket, one window, or a list of buckets and windows.
 
 use super::counter_slots::Slot;
-use crate::{
+use crate::store::LUA_MAX_INT;
+use tower_ratelimit_core::{
     algorithm::Most,
     limiter::tier_quotas::AllQuotas,
     quota::{Algorithm, Quota},
-    store::LUA_MAX_INT,
 };
 
 /// A specialized script, by the quotas that it knows.

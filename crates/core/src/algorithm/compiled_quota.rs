@@ -1,0 +1,461 @@
+//! `CompiledQuota`: a quota compiled to numbers ready to count, and the state of a key.
+
+mod key_state;
+pub mod stored_state_format;
+mod view;
+
+pub use self::key_state::State;
+use super::{
+    Bucket, ClockSkew, Most, Refund, TokenBucket, Verdict, View,
+    eviction_weight::{EvictionWeight, Fading},
+    fixed_window::FixedWindow,
+    sliding_log::SlidingLog,
+    sliding_window::SlidingWindow,
+    varying::Limits,
+};
+use crate::{
+    clock::ClockReading,
+    decision::{Charge, Status},
+    quota::{Algorithm, Kind, Quota},
+};
+
+/// A valid quota with all numbers that its algorithm needs. Compiled once for each quota, not for each
+/// decision.
+#[derive(Debug, Clone, Copy)]
+pub struct CompiledQuota {
+    rate: Rate,
+    pub(crate) kind: Kind,
+    /// T: nanoseconds for one unit.
+    interval: u64,
+    /// The soft share in units.
+    extra: u64,
+    /// The units beyond the limit that a key may owe.
+    debt: u64,
+    /// Whether it is the part of a quota that a class of requests may use.
+    is_part: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Rate {
+    Bucket(Bucket),
+    FixedWindow(FixedWindow),
+    SlidingWindow(SlidingWindow),
+    SlidingLog(SlidingLog),
+}
+
+impl Rate {
+    fn new(quota: &Quota, most: Most) -> Self {
+        if let Some(bucket) = Bucket::new(quota, most, ClockSkew::None) {
+            return Self::Bucket(bucket);
+        }
+        match quota.algorithm() {
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, most)),
+            Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota, most)),
+            _ => Self::SlidingLog(SlidingLog::new(quota)),
+        }
+    }
+
+    /// The largest limit of a window or log; 0 for a bucket, which bounds its time itself.
+    fn most(&self) -> u64 {
+        match self {
+            Self::Bucket(_) => 0,
+            Self::FixedWindow(window) => window.limits.most(),
+            Self::SlidingWindow(window) => window.limits.most(),
+            Self::SlidingLog(log) => log.limit,
+        }
+    }
+
+    /// A copy of a window or log with other limits.
+    fn with(self, change: impl Fn(Limits) -> Limits) -> Self {
+        match self {
+            Self::FixedWindow(window) => Self::FixedWindow(window.with(change(window.limits))),
+            Self::SlidingWindow(window) => Self::SlidingWindow(window.with(change(window.limits))),
+            Self::SlidingLog(log) => {
+                Self::SlidingLog(log.with_limit(change(Limits::Same(log.limit)).most()))
+            }
+            bucket @ Self::Bucket(_) => bucket,
+        }
+    }
+}
+
+impl CompiledQuota {
+    /// The meter of a valid quota, for a key that is locked. `most` is the largest value of the
+    /// counter, which other quotas may share.
+    pub fn new(quota: &Quota, most: Most) -> Self {
+        let rate = Rate::new(quota, most);
+        // A request's own quota may leave less room for a debt.
+        let room = most.units.saturating_sub(rate.most());
+        Self {
+            debt: if quota.can_spend() {
+                quota.debt_units().min(room)
+            } else {
+                0
+            },
+            rate,
+            kind: quota.kind(),
+            // An uncapped window may have a limit with an interval of 0.
+            interval: quota.interval_nanos().max(1),
+            extra: quota.extra(),
+            is_part: false,
+        }
+    }
+
+    /// The meter of a lone bucket.
+    pub(crate) const fn of_bucket(bucket: Bucket) -> Self {
+        Self {
+            kind: bucket.kind(),
+            interval: bucket.interval(),
+            rate: Rate::Bucket(bucket),
+            extra: 0,
+            debt: 0,
+            is_part: false,
+        }
+    }
+
+    /// Nanoseconds until the state is fresh.
+    fn reset_after_state(&self, state: &State, now: u64) -> u64 {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.reset_after(*state.instant(), now),
+            Rate::FixedWindow(window) => window.reset_after(state.window(), now),
+            Rate::SlidingWindow(window) => window.reset_after(state.slices(), now),
+            Rate::SlidingLog(log) => log.reset_after(state.log(), now),
+        }
+    }
+
+    /// Nanoseconds within which a client gets at most `remaining` units.
+    fn effective_window(&self, state: &State, now: u64, remaining: u64) -> u64 {
+        if let Rate::FixedWindow(window) = &self.rate {
+            return window.until_end(state.window(), now);
+        }
+        if remaining > 0 {
+            return remaining.saturating_mul(self.interval);
+        }
+        match self.verdict_of_any(state, now, self.extra + 1) {
+            Verdict::After(wait) => wait,
+            Verdict::Fits { .. } => 0,
+            // The limit is 0.
+            Verdict::Never => self.interval,
+        }
+    }
+
+    /// The units beyond the limit that a key may owe.
+    pub const fn debt(&self) -> u64 {
+        self.debt
+    }
+
+    /// The index of the window of the calendar at an instant; `None` if the quota follows none.
+    pub fn window_index(&self, at: u64) -> Option<u64> {
+        match &self.rate {
+            Rate::FixedWindow(window) => window.index_in_calendar(at),
+            _ => None,
+        }
+    }
+
+    /// The index of the window before that of `now`, and the instants at which it and the four after it
+    /// begin; `None` if it counts in no fixed windows.
+    pub fn windows_around(&self, now: u64) -> Option<(u64, [u64; 5])> {
+        match &self.rate {
+            Rate::FixedWindow(window) => Some(window.around(now)),
+            _ => None,
+        }
+    }
+
+    /// The usage that is lost with the state, by the clock that does not step.
+    #[inline]
+    pub(crate) fn eviction_weight(&self, state: &State, time: ClockReading) -> EvictionWeight {
+        let now = time.as_nanos();
+        if self.token().is_some() {
+            let used = state.instant().saturating_sub(now);
+            return EvictionWeight::new(now.saturating_add(used), used, Fading::Flows);
+        }
+        self.eviction_weight_of_any(state, time)
+    }
+
+    #[inline(never)]
+    fn eviction_weight_of_any(&self, state: &State, time: ClockReading) -> EvictionWeight {
+        let now = self.instant(time);
+        let fresh_at = (time.as_nanos()).saturating_add(self.reset_after_state(state, now));
+        let units = match &self.rate {
+            Rate::Bucket(bucket) => {
+                let used = bucket.used(*state.instant(), now);
+                return EvictionWeight::new(fresh_at, used, Fading::Flows);
+            }
+            Rate::FixedWindow(window) => window.used(state.window(), now),
+            Rate::SlidingWindow(window) => window.used(state.slices(), now),
+            Rate::SlidingLog(log) => log.used(state.log(), now),
+        };
+        let hold = match &self.rate {
+            // Long logs are not summed up twice.
+            Rate::SlidingLog(log) if units < log.limit => Fading::Counts,
+            Rate::SlidingLog(_) => Fading::Exhausted,
+            _ if self.available(state, now, View::WHOLE) == 0 => Fading::Exhausted,
+            _ => Fading::Counts,
+        };
+        // The time in which the units return at the quota's mean rate.
+        EvictionWeight::new(fresh_at, units.saturating_mul(self.interval), hold)
+    }
+}
+
+/// The hot functions for quotas of any kind. Those of the usual token bucket are inlined.
+impl CompiledQuota {
+    #[inline]
+    pub const fn token(&self) -> Option<&TokenBucket> {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.even(),
+            _ => None,
+        }
+    }
+
+    /// The instant at which the quota counts, in nanoseconds: by the wall for windows, otherwise by the clock
+    /// that does not step.
+    #[inline]
+    pub(crate) fn instant(&self, time: ClockReading) -> u64 {
+        match &self.rate {
+            Rate::Bucket(_) | Rate::SlidingLog(_) => time.now.as_nanos(),
+            _ => time.wall.as_nanos(),
+        }
+    }
+
+    #[inline]
+    pub fn verdict(&self, state: &State, now: u64, cost: u64, view: View<'_>) -> Verdict {
+        if !view.is_whole() {
+            return self.verdict_in(state, now, cost, view);
+        }
+        match self.token() {
+            Some(bucket) => bucket.verdict(*state.instant(), now, cost),
+            None => self.verdict_of_any(state, now, cost),
+        }
+    }
+
+    /// Takes `cost`, down to exhaustion and no further, by a request whose wait ended `late` nanoseconds ago. A bucket
+    /// that was full then gains nothing while the timer is late, so it is charged as of that instant.
+    #[inline]
+    pub fn charge(&self, state: &mut State, now: u64, late: u64, cost: u64, view: View<'_>) {
+        if !view.is_whole() {
+            return self.charge_in(state, now, late, cost, view);
+        }
+        match (self.token(), state) {
+            (Some(bucket), State::Instant(tat)) => bucket.charge_late(tat, now, late, cost),
+            (_, state) => self.charge_of_any(state, now, late, cost),
+        }
+    }
+
+    /// Moves a state that is too far ahead back to now. A denial and a peek write nothing else. If they
+    /// did not write this, the key would stay locked out until the clock has caught up.
+    #[inline]
+    pub fn clamp(&self, state: &mut State, now: u64) {
+        match (self.token(), state) {
+            (Some(bucket), State::Instant(tat)) => bucket.clamp(tat, now),
+            (_, state) => self.clamp_of_any(state, now),
+        }
+    }
+
+    /// The verdict on a cost, after a clamp.
+    #[inline(always)]
+    pub fn judge(&self, state: &mut State, time: ClockReading, cost: u64) -> Verdict {
+        match (self.token(), &mut *state) {
+            (Some(bucket), State::Instant(tat)) => {
+                bucket.clamp(tat, time.as_nanos());
+                bucket.verdict(*tat, time.as_nanos(), cost)
+            }
+            _ => self.judge_any(state, time, cost),
+        }
+    }
+
+    #[inline(never)]
+    fn judge_any(&self, state: &mut State, time: ClockReading, cost: u64) -> Verdict {
+        let now = self.instant(time);
+        self.clamp_of_any(state, now);
+        self.verdict_of_any(state, now, cost)
+    }
+
+    /// Takes a cost that fits.
+    #[inline(always)]
+    pub fn take(&self, state: &mut State, time: ClockReading, cost: u64) {
+        if cost == 0 {
+            return;
+        }
+        match (self.token(), state) {
+            (Some(bucket), State::Instant(tat)) => {
+                bucket.charge_late(tat, time.as_nanos(), time.late, cost);
+            }
+            (_, state) => self.charge_of_any(state, self.instant(time), time.late, cost),
+        }
+    }
+
+    /// The numbers of the quota for a decision, after this verdict.
+    #[inline(always)]
+    pub fn explain(&self, state: &State, now: u64, verdict: Verdict, view: View<'_>) -> Status {
+        verdict.explain(self.status(state, now, view))
+    }
+
+    /// The numbers of the nominal limit.
+    #[inline]
+    pub fn status(&self, state: &State, now: u64, view: View<'_>) -> Status {
+        if !view.is_whole() {
+            return self.status_in(state, now, view);
+        }
+        match self.token() {
+            Some(bucket) => bucket.status(bucket.used(*state.instant(), now), now),
+            None => self.status_of_any(state, now),
+        }
+    }
+
+    /// The most units that fit, including the soft share.
+    #[inline]
+    pub fn available(&self, state: &State, now: u64, view: View<'_>) -> u64 {
+        if !view.is_whole() {
+            return self.available_in(state, now, view);
+        }
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.available(*state.instant(), now),
+            Rate::FixedWindow(window) => window.available(state.window(), now),
+            Rate::SlidingWindow(window) => window.available(state.slices(), now),
+            Rate::SlidingLog(log) => log.available(state.log(), now),
+        }
+    }
+
+    #[inline(never)]
+    fn verdict_of_any(&self, state: &State, now: u64, cost: u64) -> Verdict {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.verdict(*state.instant(), now, cost),
+            Rate::FixedWindow(window) => window.verdict(state.window(), now, cost),
+            Rate::SlidingWindow(window) => window.verdict(state.slices(), now, cost),
+            Rate::SlidingLog(log) => log.verdict(state.log(), now, cost),
+        }
+    }
+
+    #[inline(never)]
+    fn charge_of_any(&self, state: &mut State, now: u64, late: u64, cost: u64) {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.charge(state.instant_mut(), now, late, cost),
+            Rate::FixedWindow(window) => {
+                *state = State::Window(window.charge(state.window(), now, cost));
+            }
+            Rate::SlidingWindow(window) => window.charge(state.slices_mut(), now, cost),
+            Rate::SlidingLog(log) => log.charge(state.log_mut(), now, cost),
+        }
+    }
+
+    #[inline(never)]
+    fn clamp_of_any(&self, state: &mut State, now: u64) {
+        match (&self.rate, state) {
+            (Rate::Bucket(bucket), State::Instant(instant)) => bucket.clamp(instant, now),
+            (Rate::FixedWindow(fixed), State::Window(window)) => {
+                *window = fixed.clamped(*window, now);
+            }
+            (Rate::SlidingWindow(window), State::Slices(slices)) => window.clamp(slices, now),
+            (Rate::SlidingLog(sliding), State::Log(log)) => sliding.clamp(log, now),
+            // A state of another algorithm or a fresh one needs no clamp.
+            _ => {}
+        }
+    }
+
+    #[inline(never)]
+    fn status_of_any(&self, state: &State, now: u64) -> Status {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.status(*state.instant(), now),
+            Rate::FixedWindow(window) if !self.is_part && !window.limits.vary() => {
+                window.status(state.window(), now, self.extra)
+            }
+            _ => {
+                let nominal = self.nominal();
+                let left = nominal.available(state, now, View::WHOLE);
+                let window = nominal.effective_window(state, now, left);
+                let limit = match &nominal.rate {
+                    Rate::Bucket(_) | Rate::SlidingLog(_) => None,
+                    Rate::FixedWindow(window) => window.limit_now(state.window(), now),
+                    Rate::SlidingWindow(window) => window.limit_now(state.slices(), now),
+                };
+                let is_beyond = || match &nominal.rate {
+                    Rate::Bucket(_) => false,
+                    Rate::FixedWindow(window) => window.is_beyond(state.window(), now),
+                    Rate::SlidingWindow(window) => window.balance(state.slices(), now) > 0,
+                    Rate::SlidingLog(log) => log.used(state.log(), now) > log.limit,
+                };
+                let status = Status::counted(left, self.reset_after_state(state, now), window);
+                status
+                    .of_limit(limit)
+                    .in_excess(self.extra > 0 && is_beyond())
+            }
+        }
+    }
+
+    /// The quota without its soft share.
+    fn nominal(&self) -> Self {
+        Self {
+            rate: self.rate.with(|limits| limits.nominal(self.extra)),
+            extra: 0,
+            ..*self
+        }
+    }
+
+    /// The quota with its debt added to the limit.
+    fn with_debt(&self) -> Self {
+        Self {
+            rate: match self.rate {
+                Rate::Bucket(bucket) => Rate::Bucket(bucket.with_debt()),
+                window => window.with(|limits| limits.plus(self.debt)),
+            },
+            ..*self
+        }
+    }
+}
+
+impl CompiledQuota {
+    /// The most units that can be spent: those that fit of critical requests, and the debt.
+    pub(crate) fn spendable(&self, state: &State, now: u64, view: View<'_>) -> u64 {
+        (self.with_debt()).available(&self.seen(state, now, view), now, View::WHOLE)
+    }
+
+    /// Takes `cost` that was used already, whatever the class: down to the end of the debt and no further. Of units that are
+    /// held it takes none.
+    pub fn spend(&self, state: &mut State, now: u64, cost: u64, view: View<'_>) {
+        let cost = match view.held {
+            None => cost,
+            Some(_) => cost.min(self.spendable(state, now, view)),
+        };
+        if cost > 0 {
+            (self.with_debt()).charge(state, now, 0, cost, View::WHOLE);
+        }
+    }
+
+    /// Adds `cost` to an uncapped window. Not called for other quotas.
+    pub(crate) fn count(&self, state: &mut State, now: u64, cost: u64) {
+        if let Rate::FixedWindow(window) = &self.rate {
+            *state = State::Window(window.count(state.window(), now, cost));
+        }
+    }
+
+    /// The verdict on a `cost` that an uncapped window has counted already.
+    pub fn over(&self, state: &State, now: u64, cost: u64, view: View<'_>) -> Verdict {
+        match &self.rate {
+            Rate::FixedWindow(window) => {
+                window.over(self.seen(state, now, view).window(), now, cost)
+            }
+            _ => Verdict::Never,
+        }
+    }
+
+    /// Whether the quota in force could have made this charge at `charged_at` nanoseconds. A bucket
+    /// whose rate has changed since, or that is smaller than the charge, has been moved or clamped, so
+    /// its units may be gone already.
+    pub fn made(&self, charged_at: u64, charge: &Charge) -> bool {
+        match &self.rate {
+            _ if charge.kind != self.kind => false,
+            Rate::Bucket(bucket) => bucket.made(charged_at, charge),
+            _ => true,
+        }
+    }
+
+    pub(crate) fn refund(&self, state: &mut State, now: u64, refund: Refund) {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.refund(state.instant_mut(), now, refund),
+            Rate::FixedWindow(window) => {
+                *state = State::Window(window.refund(state.window(), now, refund));
+            }
+            Rate::SlidingWindow(window) => window.refund(state.slices_mut(), now, refund),
+            Rate::SlidingLog(log) => log.refund(state.log_mut(), now, refund),
+        }
+    }
+}

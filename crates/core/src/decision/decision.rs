@@ -1,0 +1,574 @@
+//! The decision: an outcome, and the status of each quota.
+
+use std::num::NonZeroU8;
+use std::{ops::Range, time::Duration};
+
+use super::{
+    Degradation, LimitReceipt, Marks, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Status,
+    rounding::{LONGEST, UNKNOWN, nanos_of, seconds_of, time_of, whole_micros},
+    ruling::{CountedBy, DenialCause, Ruling},
+};
+use crate::{
+    clock::{OsClock, Timestamp},
+    quota::Priority,
+};
+
+/// A limiter's answer: the outcome, and the status of each quota.
+///
+/// Limiters of your own build one with [`allowed`](Self::allowed) or [`denied`](Self::denied).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    #[doc(hidden)]
+    pub quotas: QuotaStatuses,
+    /// The ruling of all limits which decided together.
+    pub(super) ruling: Ruling,
+}
+
+impl Decision {
+    /// The request passes, and `charged` units were taken at `at`.
+    ///
+    /// For a limiter of your own: `quotas` is one [`QuotaStatus`] or a vector of them, in the order of
+    /// [`Limiter::policies`](crate::Limiter::policies).
+    ///
+    /// # Panics
+    ///
+    /// If the vector is empty: a decision needs at least one quota.
+    pub fn allowed(charged: u64, at: Timestamp, quotas: impl Into<QuotaStatuses>) -> Self {
+        Self::new(Outcome::Allowed, charged, at, quotas.into())
+    }
+
+    /// The request does not pass, as was decided at `at`, and nothing was taken.
+    ///
+    /// The quotas that deny are those with a [denial](QuotaStatus::with_denial); without one the response
+    /// has no `Retry-After`.
+    ///
+    /// # Panics
+    ///
+    /// If the vector is empty: a decision needs at least one quota.
+    pub fn denied(at: Timestamp, quotas: impl Into<QuotaStatuses>) -> Self {
+        Self::new(Outcome::Denied, 0, at, quotas.into())
+    }
+
+    /// The request passes without a decision of the limiter: only the policies are known.
+    #[doc(hidden)]
+    pub fn uncounted(at: Timestamp, policies: &[Policy]) -> Self {
+        let mut decision = Self::unmeasured(at, policies);
+        decision.ruling.counted_by = CountedBy::Nobody;
+        decision
+    }
+
+    /// The request passes; the units left are unknown.
+    #[doc(hidden)]
+    pub fn unmeasured(at: Timestamp, policies: &[Policy]) -> Self {
+        let statuses = match policies {
+            // A limiter may have no policy; a decision needs at least one.
+            [] => QuotaStatuses::from(QuotaStatus::new(&Policy::new("default", 0))),
+            [one] => QuotaStatuses::from(QuotaStatus::new(one)),
+            several => several
+                .iter()
+                .map(QuotaStatus::new)
+                .collect::<Vec<_>>()
+                .into(),
+        };
+        Self::new(Outcome::Allowed, 0, at, statuses)
+    }
+
+    /// A decision by a store. A hit may be charged although it is denied.
+    #[inline]
+    #[doc(hidden)]
+    pub const fn new(
+        outcome: Outcome,
+        charged: u64,
+        charged_at: Timestamp,
+        quotas: QuotaStatuses,
+    ) -> Self {
+        Self::of(Ruling::new(outcome, charged, charged_at), quotas)
+    }
+
+    #[inline]
+    #[doc(hidden)]
+    pub const fn of(ruling: Ruling, quotas: QuotaStatuses) -> Self {
+        Self { quotas, ruling }
+    }
+
+    /// Moves the decision out from behind a reference. The remainder has lost its quotas and may
+    /// only be dropped.
+    #[inline]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        Self {
+            quotas: self.quotas.take(),
+            ruling: self.ruling,
+        }
+    }
+
+    /// Whether the request may pass.
+    pub const fn outcome(&self) -> Outcome {
+        self.ruling.outcome()
+    }
+
+    /// Whether the request passes without a wait.
+    #[inline]
+    #[doc(hidden)]
+    pub const fn passes_at_once(&self) -> bool {
+        !self.ruling.denied && self.ruling.delay == 0
+    }
+
+    /// Whether the request does not pass.
+    pub const fn is_denied(&self) -> bool {
+        self.ruling.denied
+    }
+
+    /// Whether the request passes, now or after a wait.
+    pub const fn is_allowed(&self) -> bool {
+        !self.is_denied()
+    }
+
+    /// The units that were taken: 0 for a denial and for a [`Peek`](crate::decision::Op::Peek), the units that
+    /// fitted for [`AcquireUpTo`](crate::decision::Op::AcquireUpTo). Units beyond the capacity of a
+    /// [`Hit`](crate::decision::Op::Hit), and beyond the [debt](crate::Quota::debt) of a
+    /// [`Spend`](crate::decision::Op::Spend), were not taken.
+    ///
+    /// Of several limits that were [charged together](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.all), the least that one of
+    /// them took: see [`charged_by_each`](Self::charged_by_each).
+    pub const fn charged(&self) -> u64 {
+        self.ruling.charged
+    }
+
+    /// The units that each limit took, in the order of the limits: one number for each of several limits
+    /// that were [charged together](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.all), otherwise [`charged`](Self::charged).
+    ///
+    /// A charge in several operations is settled by the sum of these numbers, for each limit by itself:
+    /// limits may take different units of one [`Spend`](crate::decision::Op::Spend), and fewer than it requested.
+    ///
+    /// ```
+    /// use tower_ratelimit::{
+    ///     Key, Limiter, LocalLimiter, LocalStore, Quota,
+    ///     limiter::{Call, Charge, JointLimiter, OpRef},
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let store = LocalStore::new();
+    /// let limiter = |quota| LocalLimiter::builder(quota).build_in(&store);
+    /// let requests = limiter(Quota::per_day(10).named("requests"))?;
+    /// let tokens = limiter(Quota::per_day(1_000).debt(500).named("tokens"))?;
+    /// let both = JointLimiter::new([requests, tokens])?;
+    ///
+    /// let key = Key::from("alice");
+    /// let charge = |limit, op| Charge::new(&key, op).limit(limit);
+    /// let each = [charge(0, OpRef::Reserve(1)), charge(1, OpRef::Reserve(900))];
+    /// let reserved = both.call(&Call::of(&each)).await?;
+    /// assert!(reserved.charged_by_each().eq([1, 900]));
+    ///
+    /// // A request is a request, and 1,700 tokens were used: 200 are beyond the debt.
+    /// let receipt = reserved.receipt();
+    /// let each = [charge(0, OpRef::Settle(1, &receipt)), charge(1, OpRef::Settle(1_700, &receipt))];
+    /// let settled = both.call(&Call::of(&each)).await?;
+    /// assert!(settled.charged_by_each().eq([0, 600]));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn charged_by_each(&self) -> impl ExactSizeIterator<Item = u64> {
+        let parts = self.parts();
+        parts.map(|part| part.charged())
+    }
+
+    /// The time of the decision, by the wall clock: in Redis that of the server. All durations of the
+    /// decision count from then on.
+    pub fn decided_at(&self) -> Timestamp {
+        match self.ruling.counted_by {
+            CountedBy::Process => OsClock::wall_of(self.ruling.charged_at),
+            CountedBy::Other | CountedBy::Nobody => self.ruling.charged_at,
+        }
+    }
+
+    /// The receipt that a later refund of these units needs. With several quotas it allocates.
+    pub fn receipt(&self) -> Receipt {
+        let parts = self.quotas.parts();
+        if parts.is_empty() {
+            return Receipt::of(&self.ruling, self.quotas.iter());
+        }
+        let receipts = parts.iter().map(|part| LimitReceipt {
+            limit: part.limit,
+            receipt: Receipt::of(&part.ruling, part.places().map(|place| self.quota(place))),
+        });
+        Receipt::of_limits(&self.ruling, receipts)
+    }
+
+    /// The status of each quota, in the limiter's order.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Key, LocalLimiter, Quota};
+    ///
+    /// let limiter = LocalLimiter::new([Quota::per_second(10), Quota::per_day(1_000).named("daily")]);
+    /// let decision = limiter.acquire(&Key::from("alice"), 1);
+    /// let left = decision.quotas().map(|quota| (quota.name(), quota.remaining()));
+    /// assert!(left.eq([("10-per-1s", Some(9)), ("daily", Some(999))]));
+    /// ```
+    pub fn quotas(
+        &self,
+    ) -> impl ExactSizeIterator<Item = QuotaStatus<'_>> + DoubleEndedIterator + Clone {
+        self.quotas.iter()
+    }
+
+    #[inline]
+    #[doc(hidden)]
+    pub fn statuses(&self) -> &[Status] {
+        self.quotas.as_slice()
+    }
+
+    /// The binding quota. If quotas denied, it is the denying one with the longest wait; otherwise
+    /// the one with the least left in proportion to its limit. The first of equals binds.
+    pub fn binding(&self) -> QuotaStatus<'_> {
+        self.quotas.quota(self.binding_place())
+    }
+
+    /// The policy and the numbers of each quota.
+    #[inline]
+    pub(crate) fn policies_and_statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> + Clone {
+        self.quotas.each_policy().zip(self.statuses())
+    }
+
+    /// Calls `each` with the index, the policy and the numbers of each quota.
+    #[inline(always)]
+    pub(crate) fn for_each_quota<'a>(&'a self, each: impl FnMut(usize, &'a Policy, &'a Status)) {
+        self.quotas.for_each(each);
+    }
+
+    /// The quota at this index.
+    #[doc(hidden)]
+    pub fn quota(&self, place: usize) -> QuotaStatus<'_> {
+        self.quotas.quota(place)
+    }
+
+    /// The binding quota's index among the quotas.
+    #[inline]
+    #[doc(hidden)]
+    pub fn binding_place(&self) -> usize {
+        self.quotas.binding_place()
+    }
+
+    /// The index of the limit that has the quota at this index, among those that decided together.
+    #[doc(hidden)]
+    pub fn limit_of(&self, place: usize) -> usize {
+        self.quotas.limit_of(place)
+    }
+
+    /// The indices of one limit's quotas in a joint decision; those of all quotas if one limit
+    /// decided alone.
+    #[doc(hidden)]
+    pub fn places_of(&self, limit: usize) -> Range<usize> {
+        self.quotas.places_of(limit)
+    }
+
+    /// The status of the one quota that `policies` describe, if the decision is about that one.
+    #[inline]
+    pub(crate) fn status_alone_of(&self, policies: &[Policy]) -> Option<&Status> {
+        self.quotas.alone_of(policies)
+    }
+
+    /// The wait after which a denied request passes if no other request comes: zero if it was
+    /// allowed, `None` if it can never fit or the wait is unknown.
+    ///
+    /// After exactly this wait the same request passes, a microsecond earlier it does not.
+    pub fn retry_after(&self) -> Option<Duration> {
+        if !self.is_denied() {
+            return Some(Duration::ZERO);
+        }
+        time_of(self.binding_wait())
+    }
+
+    /// [`retry_after`](Self::retry_after) of a denial in whole seconds, rounded up, at least 1: the
+    /// value of a `Retry-After` field.
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        let denied = self.is_denied();
+        denied.then(|| seconds_of(self.binding_wait())).flatten()
+    }
+
+    /// The wait of the binding quota in nanoseconds; may be [`UNKNOWN`].
+    #[inline]
+    fn binding_wait(&self) -> u64 {
+        let binding = self.statuses().get(self.binding_place());
+        binding.map_or(UNKNOWN, |status| status.wait)
+    }
+
+    /// Units left of the binding quota; `None` if the limiter does not report them.
+    pub fn remaining(&self) -> Option<u64> {
+        self.binding().remaining()
+    }
+
+    pub(crate) fn violated(&self) -> impl Iterator<Item = &str> + Clone {
+        let denied = self.quotas().filter(QuotaStatus::is_denied);
+        denied.map(|quota| quota.name())
+    }
+
+    /// The time that the request waits in the queue of a
+    /// [leaky bucket](crate::quota::Algorithm::LeakyBucket), or waited for a
+    /// [denial to end](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.wait); zero for all other requests.
+    pub const fn delay(&self) -> Duration {
+        match self.outcome() {
+            Outcome::Delayed(wait) => wait,
+            Outcome::Allowed | Outcome::Denied => Duration::ZERO,
+        }
+    }
+
+    /// Whether the request passes although a nominal limit is used up: in the extra share of a
+    /// [soft](crate::Quota::soft) quota, or because an
+    /// [elastic](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.elastic) layer let it.
+    pub fn is_excess(&self) -> bool {
+        self.ruling.excess
+            || (self.is_allowed()
+                && self
+                    .statuses()
+                    .iter()
+                    .any(|status| status.is(Marks::EXCESS)))
+    }
+
+    /// Whether the key is blocked because it exceeded its limit earlier, see
+    /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
+    pub const fn is_blocked(&self) -> bool {
+        self.ruling.blocks()
+    }
+
+    /// Whether only the [priority](crate::Priority) of the request caused the denial: a critical request of
+    /// this cost would pass.
+    pub const fn is_shed(&self) -> bool {
+        self.ruling.is_shed()
+    }
+
+    /// Whether the limiter's fallback decided because its store did not: see
+    /// [`OnFailure`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.OnFailure.html).
+    pub const fn is_degraded(&self) -> bool {
+        self.ruling.degraded.is_some()
+    }
+
+    /// The reason why the limiter's store did not decide; `None` if it did.
+    pub const fn degraded_by(&self) -> Option<Degradation> {
+        self.ruling.degraded
+    }
+
+    /// Whether the limiter decided. False if the layer is
+    /// [switched off](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.enabled), skipped the request, put it into
+    /// [`Tier::UNLIMITED`](crate::limiter::Tier::UNLIMITED), or is in shadow mode and its limiter
+    /// failed.
+    pub const fn is_counted(&self) -> bool {
+        !self.ruling.counted_by.is_nobody()
+    }
+
+    /// Whether the limiter allowed the request without a call to its store: with units that this node
+    /// has leased, see [`Mode::leased`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/shared/struct.Mode.html#method.leased), or before it reports them to
+    /// the store, see [`Mode::eventual`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/shared/struct.Mode.html#method.eventual).
+    pub const fn is_leased(&self) -> bool {
+        self.ruling.lease.is_some()
+    }
+}
+
+/// Changes after the limiter decided: by time, leases, waits, blocks and excess.
+impl Decision {
+    #[inline]
+    pub(crate) const fn set_tier(&mut self, tier: u16) {
+        self.ruling.tier = tier;
+    }
+
+    /// [`set_tier`](Self::set_tier), for a decision that is moved anyway.
+    #[inline]
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn in_tier(mut self, tier: u16) -> Self {
+        self.set_tier(tier);
+        self
+    }
+
+    /// Sets the class of the request, and whether only the class caused a denial.
+    #[inline]
+    #[doc(hidden)]
+    pub fn set_class(&mut self, class: Priority, shed: bool) {
+        self.ruling = self.ruling.by_class(shed);
+        for quota in self.quotas.as_mut_slice() {
+            quota.class = class;
+        }
+    }
+
+    /// Marks a denial as caused by the class of the request alone.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn into_shed(mut self) -> Self {
+        self.ruling.cause = DenialCause::Class;
+        self
+    }
+
+    /// Marks the decision as made without the limiter's store.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_degraded(mut self, reason: Degradation) -> Self {
+        self.ruling.degraded = Some(reason);
+        self
+    }
+
+    /// Makes the decision one that takes `charged` units of a lease.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn by_lease(mut self, charged: u64, lease: NonZeroU8) -> Self {
+        (self.ruling.charged, self.ruling.lease) = (charged, Some(lease));
+        self
+    }
+
+    /// Sets the charge to `kept` units, after the others were refunded.
+    #[doc(hidden)]
+    pub const fn keep_charged(&mut self, kept: u64) {
+        self.ruling.charged = kept;
+    }
+
+    /// Replaces the numbers of each quota. Denials and waits stay.
+    #[doc(hidden)]
+    pub fn remeasure(&mut self, statuses: impl Iterator<Item = Status>) {
+        let quotas = self.quotas.as_mut_slice().iter_mut();
+        quotas
+            .zip(statuses)
+            .for_each(|(quota, status)| *quota = quota.remeasured(status));
+    }
+
+    /// The decision after `elapsed` without another request: all waits are shorter.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn aged(mut self, elapsed: Duration) -> Self {
+        (self.quotas).each_mut(self.ruling.charged_at, |policy, at, quota| {
+            quota.age(policy, at, elapsed);
+        });
+        self
+    }
+
+    /// Adds the time that the request waited to the delay of an allowed decision.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn delayed_by(mut self, waited: Duration) -> Self {
+        if self.is_allowed() && !waited.is_zero() {
+            let waited = whole_micros(nanos_of(waited));
+            self.ruling.delay = self.ruling.delay.saturating_add(waited).min(LONGEST);
+        }
+        self
+    }
+
+    /// Changes the ruling, and that of each of several limits.
+    fn rule(&mut self, change: impl Fn(&mut Ruling)) {
+        change(&mut self.ruling);
+        let parts = self.quotas.parts_mut().iter_mut();
+        parts.for_each(|part| change(&mut part.ruling));
+    }
+
+    /// Turns a denial into an allowed decision in excess.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_excess(mut self) -> Self {
+        self.rule(|ruling| {
+            ruling.denied = false;
+            ruling.delay = 0;
+            ruling.excess = true;
+        });
+        for quota in self.quotas.as_mut_slice() {
+            quota.pardon();
+        }
+        self
+    }
+
+    /// Marks the decision about a request that passes despite a denial: its layer adds the fields to each response.
+    #[doc(hidden)]
+    pub const fn set_overflow(&mut self) {
+        self.ruling.cause = match self.ruling.cause {
+            DenialCause::Class => DenialCause::ClassOverflow,
+            _ => DenialCause::Overflow,
+        };
+    }
+
+    /// Whether the layer of the request adds the fields to its response, also to one that denies the request.
+    pub(crate) const fn is_overflow(&self) -> bool {
+        matches!(
+            self.ruling.cause,
+            DenialCause::Overflow | DenialCause::ClassOverflow
+        )
+    }
+
+    /// Turns a denial into a decision that passes, with the numbers of the denial.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn into_passing(mut self) -> Self {
+        self.ruling.denied = false;
+        self
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_blocked(mut self, block: Duration) -> Self {
+        self.rule(|ruling| *ruling = ruling.while_blocked(true));
+        for quota in self.quotas.as_mut_slice() {
+            quota.block(block);
+        }
+        self
+    }
+
+    /// Denies for at least `wait`, by the quota at `place`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn denied_for(mut self, place: usize, wait: Duration) -> Self {
+        self.ruling.denied = true;
+        self.ruling.delay = 0;
+        self.ruling.charged = 0;
+        if !self.is_counted() {
+            self.ruling.counted_by = CountedBy::Other;
+        }
+        self.ruling.lease = None;
+        let limit = self.limit_of(place);
+        if let Some(part) = self.quotas.parts_mut().get_mut(limit) {
+            part.ruling.denied = true;
+        }
+        if let Some(quota) = self.quotas.as_mut_slice().get_mut(place) {
+            quota.deny_for(wait);
+        }
+        self
+    }
+
+    /// Adds `jitter` to the wait of each quota that denied.
+    #[doc(hidden)]
+    pub fn lengthen(&mut self, jitter: Duration) {
+        if jitter.is_zero() {
+            return;
+        }
+        for quota in self.quotas.as_mut_slice() {
+            quota.lengthen(jitter);
+        }
+    }
+}
+
+/// Limits that deny a request without an end of it, among several that decided together.
+impl Decision {
+    /// The indices of those of the `limits` that deny the request. The quotas of such a limit deny even if the decision
+    /// is allowed, because others charged the request.
+    #[doc(hidden)]
+    pub fn denying(&self, limits: usize) -> impl Iterator<Item = usize> {
+        (0..limits).filter(|limit| {
+            let statuses = &self.statuses()[self.places_of(*limit)];
+            statuses.iter().any(|status| status.is(Marks::DENIED))
+        })
+    }
+
+    /// Whether the request passes despite a denial: each of the `limits` that denies may `overflow`, and no key is
+    /// blocked.
+    #[doc(hidden)]
+    pub fn overflows(&self, limits: usize, overflow: impl Fn(usize) -> bool) -> bool {
+        let mut denying = self.denying(limits).peekable();
+        !self.is_blocked() && denying.peek().is_some() && denying.all(overflow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Decision;
+
+    /// A decision of more than 128 bytes is copied by `memcpy` at each of several moves.
+    #[test]
+    fn decision_is_short() {
+        assert!(size_of::<Decision>() <= 128);
+    }
+}

@@ -1,0 +1,345 @@
+//! The renderer: writes the fields of a limiter's decisions.
+//!
+//! In: the choice of fields ([`Headers`]) and the limiter's policies, when the layer is built; then a decision, or the
+//! numbers of one, the status of its response, and the response's fields. Out: the fields that the module page lists.
+//!
+//! All texts are written into one buffer (`texts.rs`), whatever limits the decision is about. The texts of the layer's own
+//! policies are kept. The numbers of a layer's one quota are three integers: the future of the response
+//! carries them in place of the decision, and by them a thread finds the texts that it wrote before
+//! (`rendered_text_cache.rs`). The texts are put into a copy of a template, a map that has all names already, or appended
+//! to the fields that the response has (`response_fields.rs`).
+//!
+//! For `100 per minute` with 42 left the numbers are `remaining` 42, `seconds` 26, `reset` 26. The texts are
+//! `"default";r=42;t=26`, `42` and `26`, the template has `RateLimit-Policy: "default";q=100;w=60` and
+//! `X-RateLimit-Limit: 100`, and the copy gets the three texts in their places.
+
+use std::{
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use super::{
+    Headers, QuotaNumbers,
+    quota_numbers::{ReportedQuota, SeveralNumbers},
+    rendered_text_cache::{self, Key},
+    response_fields::{POLICY, Templates, put_wait},
+    texts::{ConstantTexts, FieldTexts, named_in, number_value},
+};
+use crate::{
+    decision::{Decision, Policy},
+    log::{self, Code},
+};
+
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct Renderer {
+    headers: Headers,
+    own: Box<[OwnPolicies]>,
+    /// `None` for a renderer of one decision.
+    templates: Option<Templates>,
+    /// Unique among renderers, or 0 for a renderer of one decision.
+    id: u64,
+    /// How many responses with the policy of another layer were checked for one of the same name.
+    checked: AtomicU32,
+}
+
+/// Policies of a layer, or of a set of a rule's quotas.
+#[derive(Debug)]
+struct OwnPolicies {
+    /// As decisions have them whose fields have the same texts each time.
+    policies: Box<[Policy]>,
+    texts: ConstantTexts,
+}
+
+/// The most sets of policies whose texts are kept: a decision is looked for among them. A rule may have a tier for each
+/// customer.
+const MOST_SETS: usize = 8;
+
+/// The number of responses that are checked for policies of one name: nested layers keep theirs.
+const CHECKS: u32 = 16;
+
+/// The value of [`Renderer::checked`] after the report.
+const REPORTED: u32 = 1 << 31;
+
+impl Renderer {
+    #[doc(hidden)]
+    pub fn new(headers: &Headers, sets: &[&[Policy]]) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+        let own = sets.iter().filter(|policies| !policies.is_empty());
+        let own = own.take(MOST_SETS).map(|policies| {
+            let policies: Box<[_]> = policies.iter().map(Policy::constant).collect();
+            let texts = ConstantTexts::new(headers, &policies);
+            OwnPolicies { policies, texts }
+        });
+        let mut renderer = Self {
+            own: own.collect(),
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            checked: AtomicU32::new(0),
+            ..Self::once(headers)
+        };
+        if !renderer.own.is_empty() {
+            let texts = renderer.texts_of_own(renderer.key(&QuotaNumbers::default()));
+            renderer.templates = Templates::new(headers, &texts);
+        }
+        renderer
+    }
+
+    /// A renderer of one decision, which checks no policies for one name.
+    pub(crate) fn once(headers: &Headers) -> Self {
+        Self {
+            headers: headers.clone(),
+            own: Box::default(),
+            templates: None,
+            id: 0,
+            checked: AtomicU32::new(CHECKS),
+        }
+    }
+
+    #[doc(hidden)]
+    pub const fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    #[doc(hidden)]
+    pub fn apply(&self, decision: &Decision, status: StatusCode, headers: &mut HeaderMap) {
+        let wait = decision.retry_after_seconds();
+        if status.is_redirection() || !(wait.is_some() || self.renders_limits()) {
+            return;
+        }
+        let (waits, fits) = (wait.is_some(), !decision.is_denied());
+        if let Some(numbers) = self.numbers(decision) {
+            return self.write_own(self.key(&numbers), waits, fits, headers);
+        }
+        let format = self.headers.x_ratelimit;
+        let mut sets = self.own.iter().map(|own| &*own.policies).enumerate();
+        let several = sets.find_map(|set| SeveralNumbers::of(decision, set, format));
+        if let Some((several, numbers)) = several {
+            let key = self.key(&numbers);
+            let several = Some(&several);
+            return self.write_own(Key { several, ..key }, waits, fits, headers);
+        }
+        let texts = self.texts_of(decision, wait);
+        let fits = fits && texts.are_whole(&self.headers);
+        self.write(&texts, false, (waits, fits), Some(decision), headers);
+    }
+
+    /// The numbers that all fields of `decision` follow from; `None` if it is not about the limiter's
+    /// one quota, or does not report all numbers.
+    #[inline]
+    #[doc(hidden)]
+    pub fn numbers(&self, decision: &Decision) -> Option<QuotaNumbers> {
+        let policies = &*self.own.first()?.policies;
+        let status = decision.status_alone_of(policies)?;
+        ReportedQuota::of((&policies[0], status), decision, self.headers.x_ratelimit).numbers()
+    }
+
+    /// Adds the fields of an allowed request with these numbers to a response with this status.
+    #[doc(hidden)]
+    pub fn apply_numbers(
+        &self,
+        numbers: &QuotaNumbers,
+        status: StatusCode,
+        headers: &mut HeaderMap,
+    ) {
+        if status.is_redirection() {
+            return;
+        }
+        self.write_own(self.key(numbers), false, true, headers);
+    }
+
+    /// All fields of a denial that reports a wait, and whose content has this type and length; `None` if they do not
+    /// follow from its numbers.
+    pub(crate) fn denial(
+        &self,
+        decision: &Decision,
+        content_type: &HeaderValue,
+        length: usize,
+    ) -> Option<HeaderMap> {
+        let (templates, wait) = (self.templates.as_ref()?, decision.retry_after_seconds()?);
+        if let Some(numbers) = self.numbers(decision) {
+            let key = self.key(&numbers);
+            let write = || self.texts_of_own(key);
+            let filled = rendered_text_cache::with_texts(key, write, |texts| {
+                templates.denial(texts, true, content_type, length)
+            });
+            if filled.is_some() {
+                return filled;
+            }
+        }
+        let texts = self.texts_of(decision, Some(wait));
+        let fits = texts.are_whole(&self.headers);
+        fits.then(|| templates.denial(&texts, false, content_type, length))
+    }
+
+    /// Adds the wait to the response to a request that the limiter failed to decide: one second, since
+    /// a store that failed is probed several times a second.
+    pub(crate) fn apply_failure(&self, headers: &mut HeaderMap) {
+        put_wait(&self.headers, 1, &number_value(1), headers);
+    }
+
+    /// Whether the response to an allowed request gets any field.
+    #[inline]
+    #[doc(hidden)]
+    pub const fn renders_limits(&self) -> bool {
+        self.headers.ietf.is_some() || self.headers.x_ratelimit.is_some()
+    }
+
+    #[doc(hidden)]
+    pub fn draw_jitter(&self) -> Duration {
+        self.headers.draw_jitter()
+    }
+
+    #[inline]
+    const fn key<'a>(&self, numbers: &QuotaNumbers) -> Key<'a> {
+        Key {
+            renderer: self.id,
+            numbers: *numbers,
+            several: None,
+        }
+    }
+
+    /// Adds the fields of the own quotas to a response, by the template if it `fits`.
+    #[inline(always)]
+    fn write_own(&self, key: Key<'_>, waits: bool, fits: bool, headers: &mut HeaderMap) {
+        let one = key.several.is_none();
+        let cached = rendered_text_cache::with_texts(
+            key,
+            || self.texts_of_own(key),
+            |texts| self.write(texts, one, (waits, fits), None, headers),
+        );
+        if cached.is_none() {
+            self.write(&self.texts_of_own(key), one, (waits, fits), None, headers);
+        }
+    }
+
+    /// The texts of the own quotas.
+    #[inline(never)]
+    fn texts_of_own(&self, key: Key<'_>) -> FieldTexts {
+        let QuotaNumbers {
+            remaining,
+            seconds,
+            reset,
+        } = key.numbers;
+        let own = self.own.get(key.several.map_or(0, |several| several.set));
+        let policies = own.map_or(&[][..], |own| &own.policies);
+        let (of_each, binding) = match key.several {
+            Some(several) => (&several.of_each[..], several.binding),
+            None => (&[(remaining, seconds)][..], 0),
+        };
+        let quotas = policies.iter().zip(of_each);
+        let quotas = quotas.map(|(policy, (remaining, seconds))| ReportedQuota {
+            policy,
+            limit: policy.limit(),
+            remaining: Some(*remaining),
+            seconds: Some(*seconds),
+            reset: Some(reset),
+        });
+        let (binding, wait) = ((binding, quotas.clone().nth(binding)), Some(seconds));
+        FieldTexts::write(
+            &self.headers,
+            own.map(|own| &own.texts),
+            quotas,
+            binding,
+            wait,
+        )
+    }
+
+    /// The texts of any decision.
+    #[inline(never)]
+    fn texts_of(&self, decision: &Decision, wait: Option<u64>) -> FieldTexts {
+        let format = self.headers.x_ratelimit;
+        let quotas = decision.policies_and_statuses();
+        let quotas = quotas.map(|quota| ReportedQuota::of(quota, decision, format));
+        let place = decision.binding_place();
+        let binding = (place, quotas.clone().nth(place));
+        FieldTexts::write(&self.headers, None, quotas, binding, wait)
+    }
+
+    /// Adds the fields to a response, by the template if it `fits`. `decision` may be about other policies than the own
+    /// ones.
+    #[inline(never)]
+    fn write(
+        &self,
+        texts: &FieldTexts,
+        one: bool,
+        (waits, fits): (bool, bool),
+        decision: Option<&Decision>,
+        headers: &mut HeaderMap,
+    ) {
+        let templates = self.templates.as_ref().filter(|_| fits);
+        if let Some(template) = templates.and_then(|templates| templates.fitting(headers)) {
+            return template.put(texts, one, headers);
+        }
+        if texts.append(&self.headers, waits, headers) {
+            self.report_same_name(decision, headers);
+        }
+    }
+
+    /// Logs that another layer's policy has the name of one of these, if one of the first responses
+    /// shows it.
+    #[cold]
+    fn report_same_name(&self, decision: Option<&Decision>, headers: &HeaderMap) {
+        if self.checked.load(Ordering::Relaxed) >= CHECKS
+            || self.checked.fetch_add(1, Ordering::Relaxed) >= CHECKS
+        {
+            return;
+        }
+        let quotas = decision.into_iter().flat_map(Decision::quotas);
+        let own = self.own.iter().flat_map(|own| &own.policies);
+        let own = own.filter(|_| decision.is_none());
+        let names = quotas
+            .map(|quota| quota.name())
+            .chain(own.map(Policy::name));
+        let lines = headers.get_all(POLICY);
+        // The last one is ours.
+        let before = lines.iter().count().saturating_sub(1);
+        let mut shared = (lines.iter().take(before)).flat_map(|line| named_in(names.clone(), line));
+        if let Some(name) = shared.next()
+            && self.checked.swap(REPORTED, Ordering::Relaxed) < REPORTED
+        {
+            let fault = format!(
+                "two layers limit by a policy named {name:?}, which clients cannot distinguish: give one \
+                 of their quotas a name of its own, `.named(\"...\")`, or remove one if they are the same"
+            );
+            log::report(Code::SamePolicyName, &fault);
+        }
+    }
+}
+
+impl Headers {
+    /// Adds the fields of `decision` to those of a response, for handlers that call a limiter
+    /// themselves. Fields that exist already are [treated](super#fields-that-exist-already) as by a
+    /// layer, and a decision that was not [counted](Decision::is_counted) adds
+    /// nothing.
+    ///
+    /// Denials alone report waits, each time with a [`jitter`](Self::jitter) of its own. A
+    /// redirect (3xx) should have none of the fields: the status is for the caller to know. To
+    /// answer a denial, [`Decision::into_result`] does all of it.
+    ///
+    /// ```
+    /// use http::HeaderMap;
+    /// use tower_ratelimit::{Headers, Key, LocalLimiter, Quota};
+    ///
+    /// let limiter = LocalLimiter::new(Quota::per_day(10).fixed_window());
+    /// let decision = limiter.acquire(&Key::from("Ann"), 3);
+    /// let mut fields = HeaderMap::new();
+    /// Headers::new().apply(&decision, &mut fields);
+    /// assert_eq!(fields["x-ratelimit-remaining"], "7");
+    /// ```
+    pub fn apply(&self, decision: &Decision, headers: &mut HeaderMap) {
+        if !decision.is_counted() {
+            return;
+        }
+        let jitter = self.draw_jitter();
+        if decision.is_denied() && !jitter.is_zero() {
+            let mut later = decision.clone();
+            later.lengthen(jitter);
+            Renderer::once(self).apply(&later, StatusCode::OK, headers);
+        } else {
+            Renderer::once(self).apply(decision, StatusCode::OK, headers);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! `AnyLimiter`: any limiter behind one type.
+
+use std::{any::Any, fmt, sync::Arc};
+
+use super::{
+    Call, Facts, Limiter, Member, Pending,
+    charged::Charged,
+    inherent_methods_macro::handle_methods,
+    joint::sealed::Sealed,
+    limiter::{BoxedFuture, Internals},
+};
+use crate::{
+    decision::Policy,
+    error::{ConfigError, ConfigErrorKind, LimiterError},
+    key::Key,
+    quota::{OwnedQuota, Priority},
+};
+
+/// A limiter of any type, chosen at run time: in this process while developing, through Redis in
+/// production. A layer with one is a `RateLimitLayer<AnyLimiter>` in both cases.
+///
+/// A clone is a handle to the same limiter. Each call costs one indirect call more; a future is boxed
+/// only if the limiter waits. A [`BoxedLimiter`](super::BoxedLimiter) serves another purpose: it turns
+/// an [`AsyncLimiter`](super::AsyncLimiter) into a limiter and boxes every call.
+///
+/// Several can be charged together by a [`JointLimiter`](super::JointLimiter), if all are
+/// `LocalLimiter`s of one store, or all are `RedisLimiter`s.
+///
+/// ```
+/// use tower_ratelimit::{AnyLimiter, Key, LocalLimiter, PeerIp, Quota, RateLimitLayer};
+///
+/// fn limiter(redis: Option<&str>) -> Result<AnyLimiter, tower_ratelimit::ConfigError> {
+///     let quota = Quota::per_second(10).burst(20).named("api");
+///     match redis {
+///         Some(url) => Ok(AnyLimiter::new(tower_ratelimit::RedisLimiter::connect(url, quota)?)),
+///         _ => Ok(AnyLimiter::new(LocalLimiter::try_new(quota)?)),
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let layer: RateLimitLayer<AnyLimiter> = RateLimitLayer::new(limiter(None)?, PeerIp);
+/// let left = layer.limiter().peek(&Key::from("alice"), 1).await?;
+/// assert_eq!(left.remaining(), Some(20));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct AnyLimiter(Arc<dyn Erased>);
+
+/// A [`Limiter`] without its type of future.
+trait Erased: Send + Sync {
+    fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture>;
+
+    fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>>;
+
+    fn policies(&self) -> &[Policy];
+
+    fn facts(&self) -> Facts;
+
+    fn internals(&self) -> Option<&dyn Internals>;
+}
+
+impl<L: Limiter> Erased for L {
+    fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
+        boxed::<L>(Limiter::call(self, call))
+    }
+
+    fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
+        Limiter::charge(self, class, key, units)
+    }
+
+    fn policies(&self) -> &[Policy] {
+        Limiter::policies(self)
+    }
+
+    fn facts(&self) -> Facts {
+        Limiter::facts(self)
+    }
+
+    fn internals(&self) -> Option<&dyn Internals> {
+        Limiter::internals(self)
+    }
+}
+
+#[inline(always)]
+#[doc(hidden)]
+pub fn boxed<L: Limiter>(answer: Pending<L::Future>) -> Pending<BoxedFuture> {
+    match answer {
+        Pending::Ready(answer) => Pending::Ready(answer),
+        Pending::Later(future) => Pending::Later(L::boxed(future)),
+    }
+}
+
+impl AnyLimiter {
+    /// The limiter without its type. An `AnyLimiter` in another one costs a second indirect call.
+    pub fn new(limiter: impl Limiter) -> Self {
+        match (&limiter as &dyn Any).downcast_ref::<Self>() {
+            Some(any) => any.clone(),
+            None => Self(Arc::new(limiter)),
+        }
+    }
+
+    /// Changes the quota of this name in the default tier, as
+    /// [`LocalLimiter::set_quota`](crate::LocalLimiter::set_quota) and `RedisLimiter::set_quota` do.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the limiter's own `set_quota`, or
+    /// [`QuotaList`](ConfigErrorKind::QuotaList) if this is neither a `LocalLimiter` nor a
+    /// `RedisLimiter`.
+    pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
+        let internals = self.0.internals().ok_or_else(|| {
+            ConfigError::new(
+                ConfigErrorKind::QuotaList,
+                "the quotas of this limiter cannot be changed: only those of a LocalLimiter or a \
+                 RedisLimiter can",
+            )
+        })?;
+        internals.replace_quota(name, quota.into())
+    }
+
+    /// The default tier's quota of this name, as it is in force.
+    #[doc(hidden)]
+    pub fn quota(&self, name: &str) -> Option<crate::quota::Quota> {
+        self.0.internals()?.quota(name)
+    }
+
+    /// Hands the limit over to `next`, see [`Internals::hand_over_to`].
+    #[doc(hidden)]
+    pub fn hand_over_to(&self, next: &Self) {
+        if let (Some(own), Some(next)) = (self.0.internals(), next.0.internals()) {
+            own.hand_over_to(next);
+        }
+    }
+}
+
+handle_methods!(AnyLimiter);
+
+#[allow(
+    private_interfaces,
+    reason = "nobody else implements the hidden methods"
+)]
+impl Limiter for AnyLimiter {
+    type Future = BoxedFuture;
+
+    #[inline]
+    fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
+        self.0.call(call)
+    }
+
+    fn charge(&self, class: Priority, key: &Key, units: u64) -> Option<Charged<'_>> {
+        self.0.charge(class, key, units)
+    }
+
+    fn policies(&self) -> &[Policy] {
+        self.0.policies()
+    }
+
+    fn facts(&self) -> Facts {
+        self.0.facts().identified_by(&self.0)
+    }
+
+    fn boxed(future: BoxedFuture) -> BoxedFuture {
+        future
+    }
+
+    fn internals(&self) -> Option<&dyn Internals> {
+        self.0.internals()
+    }
+}
+
+impl fmt::Debug for AnyLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnyLimiter")
+            .field("policies", &self.0.policies())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sealed for AnyLimiter {}
+
+#[allow(
+    private_bounds,
+    private_interfaces,
+    reason = "nobody else implements it"
+)]
+impl Member for AnyLimiter {
+    fn call_list<'a>(
+        of: impl Fn(usize) -> Option<&'a Self>,
+        call: &Call<'_>,
+    ) -> Pending<BoxedFuture> {
+        let of = |limit| Limiter::internals(of(limit)?);
+        match call.charges.first().and_then(|first| of(first.index())) {
+            Some(first) => first.call_list(&of, call),
+            None => Pending::Ready(Err(LimiterError::unsupported(
+                "the call has no charge of any limit",
+            ))),
+        }
+    }
+}

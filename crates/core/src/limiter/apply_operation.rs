@@ -1,0 +1,263 @@
+//! Applies an operation to one key under its lock: tier, block, and the count of responses.
+
+use std::time::Duration;
+
+use super::{
+    block::Block,
+    call::OpRef,
+    tier_quotas::{TierIndex, TierQuotas},
+    tier_set::TierSet,
+};
+use crate::{
+    algorithm::{Answer, Held, States, Tally, Verdict, View},
+    clock::ClockReading,
+    decision::{Decision, JointDecision, QuotaStatuses, Ruling, Status},
+    quota::Priority,
+};
+
+/// An operation, without the key. It is judged first if it takes units, so that several limits take all or nothing, and
+/// then [concluded](Self::conclude).
+#[derive(Debug)]
+pub struct Apply<'a> {
+    pub time: ClockReading,
+    pub limits: &'a TierSet,
+    pub quotas: &'a TierQuotas,
+    pub tier: TierIndex,
+    pub class: Priority,
+    /// The units of each quota that leases hold; empty if there are no leases.
+    pub held: &'a [Option<Held>],
+    pub op: OpRef<'a>,
+}
+
+/// One key: its states, its block, and the verdict of each quota on the operation.
+#[derive(Debug)]
+pub struct Subject<'a, S> {
+    pub states: S,
+    pub block: &'a mut Block,
+    pub verdicts: &'a mut [Verdict],
+}
+
+/// The outcome of an operation.
+#[derive(Debug)]
+pub struct OpOutcome {
+    pub answer: Answer,
+    /// Nanoseconds until the key's block ends; 0 if the operation ignores blocks.
+    pub blocked: u64,
+}
+
+impl Apply<'_> {
+    /// The instant of blocks and evictions, in nanoseconds.
+    fn now(&self) -> u64 {
+        self.time.as_nanos()
+    }
+
+    /// The units that the operation can take at once, if it takes what is available. It peeks one of a blocked key,
+    /// because one unit is enough to allow it.
+    pub fn room<S: States>(&self, key: &mut Subject<'_, S>) -> Option<u64> {
+        let OpRef::AcquireUpTo(most) = self.op else {
+            return None;
+        };
+        let available = match self.left(key.block) {
+            0 => self.tally(&mut key.states).available().max(1),
+            _ => 1,
+        };
+        Some(most.min(available))
+    }
+
+    /// The units that the operation takes, if it takes some that are there: `room`, if it takes what is available.
+    #[inline]
+    pub const fn cost(&self, room: u64) -> Option<u64> {
+        match self.op {
+            OpRef::Acquire(cost) | OpRef::Reserve(cost) => Some(cost),
+            OpRef::AcquireUpTo(_) => Some(room),
+            _ => None,
+        }
+    }
+
+    /// Whether other limits may take their units: the key has `cost` units, now or after a wait, or its limit `overflows`.
+    #[inline(always)]
+    pub fn judge<S: States>(&self, key: &mut Subject<'_, S>, cost: u64, overflows: bool) -> bool {
+        let verdict = self.tally(&mut key.states).judge(cost, key.verdicts);
+        (verdict.fits() || overflows) && self.left(key.block) == 0
+    }
+
+    /// Ends the operation: takes the `cost` that was judged if it fits, or nothing. An operation without a cost is applied.
+    #[inline(always)]
+    pub fn conclude<S: States>(
+        &self,
+        key: &mut Subject<'_, S>,
+        cost: Option<u64>,
+        takes: bool,
+    ) -> OpOutcome {
+        let blocked = self.left(key.block);
+        let Some(cost) = cost else {
+            return self.apply(key, blocked);
+        };
+        let mut tally = self.tally(&mut key.states);
+        let verdict = key
+            .verdicts
+            .iter()
+            .fold(Verdict::FITS, |all, own| all.and(*own));
+        let answer = Answer {
+            verdict,
+            charged: if takes && verdict.fits() { cost } else { 0 },
+            shed: tally.sheds(verdict, cost),
+        };
+        tally.charge(answer.charged);
+        let blocked = match verdict {
+            // Only such a denial starts a block.
+            Verdict::After(_) => self.blocked_after(key, &answer, blocked),
+            _ => blocked,
+        };
+        OpOutcome { answer, blocked }
+    }
+
+    /// Applies an operation that takes no units that were judged.
+    #[inline(never)]
+    fn apply<S: States>(&self, key: &mut Subject<'_, S>, blocked: u64) -> OpOutcome {
+        let answer = self.tally(&mut key.states).decide(self.op, key.verdicts);
+        let blocked = self.blocked_after(key, &answer, blocked);
+        OpOutcome { answer, blocked }
+    }
+
+    /// The numbers of each quota after the operation.
+    #[inline(always)]
+    pub fn statuses<S: States>(&self, key: &mut Subject<'_, S>) -> impl Iterator<Item = Status> {
+        let meters = self.quotas.meters.iter().zip(&*key.verdicts).enumerate();
+        meters.map(|(place, (meter, verdict))| {
+            let view = View::of(self.class, self.held, place);
+            let (state, now) = (key.states.state(place), meter.instant(self.time));
+            meter.explain(state, now, *verdict, view)
+        })
+    }
+
+    /// The decision of one limit.
+    #[inline(always)]
+    pub fn decision<S: States>(&self, outcome: &OpOutcome, key: &mut Subject<'_, S>) -> Decision {
+        let quotas = QuotaStatuses::of_limit(&self.quotas.policies, self.statuses(key));
+        let mut decision = decided(&outcome.answer, self.time, self.tier, quotas);
+        if !self.class.is_critical() {
+            decision.set_class(self.class, outcome.answer.shed);
+        }
+        denied_for(decision, outcome.blocked)
+    }
+
+    /// Writes the part of the limit with this identity to `joint`.
+    #[inline(always)]
+    pub(crate) fn write_to<S: States>(
+        &self,
+        joint: &mut JointDecision,
+        limit: u64,
+        outcome: &OpOutcome,
+        key: &mut Subject<'_, S>,
+    ) {
+        let OpOutcome { answer, blocked } = outcome;
+        let ruling = ruled(answer, self.time, self.tier);
+        let ruling = ruling.by_class(answer.shed).while_blocked(*blocked > 0);
+        let (class, blocked) = (self.class, *blocked);
+        let statuses = self.statuses(key);
+        let statuses = statuses.map(|status| status.of_request(class, blocked));
+        joint.write(limit, ruling, &self.quotas.policies, statuses);
+    }
+
+    /// Nanoseconds until the block ends.
+    fn left(&self, block: &mut Block) -> u64 {
+        block.left(self.now(), self.limits.block_for)
+    }
+
+    /// Applies the effects of the operation on the block and on the count of responses. Returns the
+    /// nanoseconds until the key's block ends.
+    fn blocked_after<S: States>(
+        &self,
+        key: &mut Subject<'_, S>,
+        answer: &Answer,
+        blocked: u64,
+    ) -> u64 {
+        let now = self.now();
+        match self.op {
+            OpRef::Block(length) => {
+                *key.block = Block::by_hand(now, length);
+                key.block.left(now, None)
+            }
+            OpRef::Reset => {
+                *key.block = Block::NONE;
+                0
+            }
+            OpRef::Settle(cost, _) => {
+                if self.counts_responses() && self.uses_up(&mut key.states, cost) && blocked == 0 {
+                    self.start_block(key.block);
+                }
+                0
+            }
+            OpRef::Refund(..) => 0,
+            OpRef::Acquire(_) | OpRef::AcquireUpTo(_) | OpRef::Deny(_)
+                if blocked == 0 && matches!(answer.verdict, Verdict::After(_)) && !answer.shed =>
+            {
+                self.start_block(key.block);
+                key.block.left(now, None)
+            }
+            _ => blocked,
+        }
+    }
+
+    fn start_block(&self, block: &mut Block) {
+        if let Some(length) = self.limits.block_for {
+            *block = Block::of(self.now(), length);
+        }
+    }
+
+    /// Whether the operation counts a response, on states of its own.
+    #[inline]
+    fn counts_responses(&self) -> bool {
+        matches!(self.op, OpRef::Settle(1.., _)) && self.limits.block_for.is_some()
+    }
+
+    /// Counts the cost that a response set. Returns whether the key has no unit left then.
+    fn uses_up<S: States>(&self, states: &mut S, cost: u64) -> bool {
+        let mut tally = Tally {
+            first: self.quotas.meters.len(),
+            class: Priority::CRITICAL,
+            held: &[],
+            ..self.tally(states)
+        };
+        tally.judge(0, &mut []);
+        tally.charge(cost);
+        !tally.judge(1, &mut []).fits()
+    }
+
+    #[inline]
+    fn tally<'t, S>(&'t self, states: &'t mut S) -> Tally<'t, S> {
+        Tally {
+            meters: &self.quotas.meters,
+            states,
+            first: 0,
+            time: self.time,
+            class: self.class,
+            held: self.held,
+        }
+    }
+}
+
+/// Turns the decision into a denial, if the key stays blocked for more than 0 nanoseconds.
+#[inline]
+pub fn denied_for(decision: Decision, blocked: u64) -> Decision {
+    match blocked {
+        0 => decision,
+        nanos => decision.into_blocked(Duration::from_nanos(nanos)),
+    }
+}
+
+#[inline(always)]
+pub(crate) fn decided(
+    answer: &Answer,
+    time: ClockReading,
+    tier: TierIndex,
+    quotas: QuotaStatuses,
+) -> Decision {
+    Decision::of(ruled(answer, time, tier), quotas)
+}
+
+#[inline(always)]
+pub(crate) fn ruled(answer: &Answer, time: ClockReading, tier: TierIndex) -> Ruling {
+    Ruling::measured(answer.outcome(), answer.charged, time.now, tier)
+}

@@ -1,0 +1,82 @@
+//! `Charged`: a charge of a token bucket, before anybody wants its decision.
+
+use crate::{
+    algorithm::{Answer, TokenBucket, Verdict},
+    clock::Timestamp,
+    decision::{Decision, Policy, QuotaStatuses, Ruling, Status},
+    quota::Priority,
+};
+
+/// A charge of a token bucket: all that its decision follows from.
+#[derive(Debug, Clone, Copy)]
+#[doc(hidden)]
+pub struct Charged<'a> {
+    pub(super) bucket: &'a TokenBucket,
+    pub(super) policy: &'a Policy,
+    #[doc(hidden)]
+    pub class: Priority,
+    /// Nanoseconds until the bucket is full.
+    #[doc(hidden)]
+    pub used: u64,
+    /// Nanoseconds until the units fit: 0 if they were taken.
+    pub(super) wait: u64,
+    #[doc(hidden)]
+    pub units: u64,
+    pub(super) at: Timestamp,
+    /// `at` in nanoseconds.
+    pub(super) now: u64,
+}
+
+impl Charged<'_> {
+    /// Whether the units were taken.
+    #[inline]
+    #[doc(hidden)]
+    pub const fn is_taken(&self) -> bool {
+        self.wait == 0
+    }
+
+    #[inline(always)]
+    #[doc(hidden)]
+    pub fn decision(&self) -> Decision {
+        let Self { bucket, class, .. } = *self;
+        let (verdict, charged) = if self.is_taken() {
+            (Verdict::FITS, self.units)
+        } else {
+            (Verdict::After(self.wait), 0)
+        };
+        let (part, shed);
+        let of_class = if class.is_critical() {
+            shed = false;
+            bucket
+        } else {
+            let state = self.now.saturating_add(self.used);
+            shed = !verdict.fits() && bucket.verdict(state, self.now, self.units).fits();
+            part = bucket.part(class);
+            &part
+        };
+        let answer = Answer {
+            verdict,
+            charged,
+            shed,
+        };
+        let status = verdict.explain(of_class.status(self.used, self.now));
+        decision_about(self.policy, status, &answer, self.at, class)
+    }
+}
+
+#[inline(always)]
+pub(super) fn decision_about(
+    policy: &Policy,
+    status: Status,
+    answer: &Answer,
+    at: Timestamp,
+    class: Priority,
+) -> Decision {
+    let quotas = QuotaStatuses::of_one(policy, status);
+    let ruling = Ruling::measured(answer.outcome(), answer.charged, at, 0);
+    let mut decision = Decision::of(ruling, quotas);
+    if !class.is_critical() {
+        decision.set_class(class, answer.shed);
+    }
+    decision
+}

@@ -1,0 +1,106 @@
+//! Limiters decide operations on keys, by [`Limiter::call`].
+//!
+//! | limiter | state |
+//! |---|---|
+//! | [`LocalLimiter`] | a table of fixed size in this process; what a bare [`Quota`](crate::Quota) becomes |
+//! | `GovernorLimiter` | a `governor::RateLimiter` that you already have (feature `governor`) |
+//! | [`JointLimiter`] | several of these, each with a key of its own, charged together or not at all |
+//! | [`AsyncLimiter`] | the state of your `async fn` |
+//! | [`AnyLimiter`] | the state of any of these, behind one type |
+//!
+//! A layer takes any of them. A clone of a limiter is a handle to the same state: with it handlers and
+//! admin routes [`peek`](Limiter::peek), charge by [`hit`](Limiter::hit),
+//! [`refund`](Limiter::refund) and [`reset`](Limiter::reset). A handler returns a denial by
+//! [`Decision::into_result`](crate::Decision::into_result) and `?`.
+//!
+//! ```
+//! use tower_ratelimit::{Key, LocalLimiter, PeerIp, Quota, RateLimitLayer, clock::ManualClock};
+//!
+//! // A clock that stands still, for the assertions.
+//! let limiter = LocalLimiter::builder(Quota::per_day(100)).clock(ManualClock::new()).build()?;
+//! let layer = RateLimitLayer::new(limiter.clone(), PeerIp);
+//!
+//! let key = Key::from("alice");
+//! assert_eq!(limiter.hit(&key, 30).remaining(), Some(70));
+//! assert_eq!(limiter.peek(&key, 1).remaining(), Some(70));
+//! assert_eq!(limiter.reset(&key).remaining(), Some(100));
+//!
+//! // Block a client for an hour, whatever its quota holds, and end the block.
+//! let hour = std::time::Duration::from_secs(3_600);
+//! assert!(limiter.block(&key, hour)?.is_blocked());
+//! assert_eq!(limiter.acquire(&key, 1).retry_after(), Some(hour));
+//! assert!(!limiter.block(&key, std::time::Duration::ZERO)?.is_blocked());
+//! # let _ = layer;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Every limiter of this crate has these methods, with equal names and arguments, except a
+//! `GovernorLimiter`, which has only [`acquire`](Limiter::acquire), and a [`JointLimiter`] of several limits, which is
+//! [called](Limiter::call) with a charge for each. Limiters that may wait, such as a
+//! `RedisLimiter` or an [`AnyLimiter`], need `.await?` after the call.
+
+#[doc(hidden)]
+pub mod any;
+#[doc(hidden)]
+pub mod apply_operation;
+#[doc(hidden)]
+pub mod async_limiter;
+#[doc(hidden)]
+pub mod block;
+mod call;
+pub(crate) mod charged;
+#[cfg(feature = "governor")]
+mod governor;
+#[doc(hidden)]
+pub mod inherent_methods_macro;
+mod into_limiter;
+#[doc(hidden)]
+pub mod joint;
+#[allow(clippy::module_inception, reason = "files are named by their role")]
+#[doc(hidden)]
+pub mod limiter;
+#[doc(hidden)]
+pub mod local;
+#[doc(hidden)]
+pub mod on_change;
+pub(crate) mod per_request_quota;
+mod quota_change;
+pub(crate) mod tier;
+#[doc(hidden)]
+pub mod tier_quotas;
+#[doc(hidden)]
+pub mod tier_set;
+
+#[doc(hidden)]
+pub use self::any::AnyLimiter;
+#[cfg(feature = "governor")]
+pub use self::governor::{GovernorLimiter, GovernorMiddleware};
+#[doc(hidden)]
+pub use self::joint::UnitsOf;
+#[doc(hidden)]
+pub use self::limiter::BoxedFuture;
+#[doc(hidden)]
+pub use self::limiter::Internals;
+#[doc(hidden)]
+pub use self::local::{ChangingLimits, InForce, KeyHasher};
+#[doc(hidden)]
+pub use self::{
+    async_limiter::AsyncLimiter,
+    limiter::Limiter,
+    local::{LocalLimiter, LocalStore},
+};
+pub use self::{
+    async_limiter::BoxedLimiter,
+    call::{Call, Charge, Numbers, OpRef, OwnedCharge},
+    into_limiter::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
+    joint::{IntoMembers, JointLimiter, KeyedLimit, Member},
+    limiter::{Facts, Never, Pending, PendingFuture},
+    local::{
+        LocalLimiterBuilder, LocalStoreBuilder, RestoreError, RestoreErrorKind, SaveError,
+        SaveErrorKind, Saved,
+    },
+    on_change::OnChange,
+    per_request_quota::RequestQuota,
+    quota_change::QuotaChange,
+    tier::Tier,
+};

@@ -1,0 +1,49 @@
+//! Quotas: a number of requests per period, and the algorithm that counts them.
+
+#[cfg_attr(
+    not(feature = "calendar"),
+    allow(dead_code, reason = "no quota has a calendar then")
+)]
+mod calendar;
+#[cfg(feature = "calendar")]
+mod calendar_quotas;
+mod counter_kind;
+mod display;
+mod owned_quota;
+#[doc(hidden)]
+pub mod parse;
+#[doc(hidden)]
+pub mod priority;
+#[cfg(feature = "serde")]
+mod serde;
+#[doc(hidden)]
+pub mod settings;
+mod time_of_day;
+mod unit_name;
+mod validate;
+#[doc(hidden)]
+pub mod value;
+mod varying;
+#[cfg(feature = "calendar")]
+mod zone;
+
+#[doc(hidden)]
+pub use self::calendar::Calendar;
+pub(crate) use self::counter_kind::Kind;
+pub(crate) use self::owned_quota::DEFAULT_NAME;
+pub(crate) use self::time_of_day::DayLimits;
+#[doc(hidden)]
+pub use self::validate::{MAX_COUNT, MAX_REFILL_NANOS, MIN_INTERVAL_NANOS, check_name};
+#[cfg(feature = "calendar")]
+pub(crate) use self::{calendar::CalendarUnit, zone::kept_zone};
+pub use self::{
+    owned_quota::{IntoQuotas, OwnedQuota, QuotaList},
+    time_of_day::TimeOfDay,
+    unit_name::UnitName,
+    value::Algorithm,
+};
+#[doc(hidden)]
+pub use self::{
+    priority::Priority,
+    value::{Fitted, Quota},
+};
