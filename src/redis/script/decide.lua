@@ -345,7 +345,7 @@ for i = 1, #KEYS do
         end
         -- Rows are expensive to copy.
         if left and line and not has_log then left, from = value, line + 1 end
-        if not left or #left >= from and not held then failure = FOREIGN end
+        if not left or left ~= '' and not held then failure = FOREIGN end
     end
 
     -- A clock that stepped back must not lengthen the block of a denial. No limiter starts a block of more than 2^59 ns.

@@ -94,6 +94,8 @@ async fn that_makes_no_sense() {
         b"99999999999999999999999999",
         b"\xff\0\r\n",
         b"1;2;3",
+        // A value of ours but for the line that rows and logs begin with.
+        b"3:10\n",
     ] {
         spoiled(QUOTA, &[b"SET", b"KEY", value]).await;
     }
