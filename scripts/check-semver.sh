@@ -17,4 +17,4 @@ if ! tag=$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null); then
 fi
 need_rust
 have_cargo_tool cargo-semver-checks
-cargo semver-checks --package tower-ratelimit --package tower-ratelimit-client --all-features --baseline-rev "$tag"
+cargo semver-checks --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-client --all-features --baseline-rev "$tag"

@@ -5,13 +5,14 @@ use std::{
     fs::{self, File},
     io::Write as _,
     net::{Ipv4Addr, TcpListener},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 
 /// How long a machine under load may need, where milliseconds are usual.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -93,7 +94,7 @@ pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>
     }
 }
 
-/// A program that runs until this is dropped.
+/// A program that runs until this is dropped, with all that it has started: workers outlive a master that is killed.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -113,6 +114,7 @@ impl Process {
             .open(log)
             .expect("a file for the log");
         let child = command
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(file.try_clone().expect("a second handle"))
             .stderr(file)
@@ -204,7 +206,32 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        let _ = kill_process_group(self.pid(), Signal::KILL);
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_program_has_started_ends_with_it() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let process = Process::start(
+            Command::new("sh").args(["-c", "sleep 600 & echo \"worker $!.\"; wait"]),
+            log.path(),
+        );
+        let text = process.logs(".").await;
+        let worker = text.trim_start_matches("worker ").trim_end_matches(".\n");
+        let folder = Path::new("/proc").join(worker);
+        assert!(folder.exists(), "{text}");
+        drop(process);
+        eventually("the worker has ended", async || {
+            // Nobody waits for an orphan in some containers.
+            let state = fs::read_to_string(folder.join("stat")).unwrap_or_default();
+            (state.is_empty() || state.contains(") Z ")).then_some(())
+        })
+        .await;
     }
 }

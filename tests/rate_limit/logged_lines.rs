@@ -531,3 +531,29 @@ mod events {
         assert!(lines.is_empty(), "{lines:?}");
     }
 }
+
+/// Filters of operators name it.
+#[cfg(feature = "tracing")]
+#[test]
+fn a_line_is_an_event_of_the_target_on_the_page() {
+    use std::sync::mpsc;
+    use tracing_subscriber::{Layer, layer::Context, prelude::*, registry};
+
+    struct Targets(mpsc::Sender<String>);
+
+    impl<S: tracing::Subscriber> Layer<S> for Targets {
+        fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+            let _ = self.0.send(event.metadata().target().to_owned());
+        }
+    }
+
+    let (sender, targets) = mpsc::channel();
+    let subscriber = registry().with(Targets(sender));
+    tracing::subscriber::with_default(subscriber, || {
+        send(&layer(PeerIp).layer(Probe::default()), get("/"));
+    });
+    assert_eq!(
+        targets.try_iter().collect::<Vec<_>>(),
+        ["tower_ratelimit::log"]
+    );
+}

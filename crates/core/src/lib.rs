@@ -1,13 +1,8 @@
 //! Quotas, their arithmetic, and the limiter in this process.
 //!
-//! A key, an operation and a quota flow in, a [`Decision`] flows out. Nothing here knows requests, responses or
-//! runtimes. `tower-ratelimit` hands all of it on; items that are hidden here serve its other packages of the same release.
-
-#![allow(
-    clippy::exhaustive_enums,
-    clippy::exhaustive_structs,
-    reason = "hidden types are matched and built by the packages of the same release"
-)]
+//! A key, an operation and a quota flow in, a [`Decision`] flows out. Key extractors read the head of
+//! a request, and rejections make a response; nothing here knows tower's services, stores or connections.
+//! `tower-ratelimit` hands all of it on; items that are hidden here serve its other packages of the same release.
 
 #[doc(hidden)]
 pub mod error;
@@ -15,14 +10,29 @@ pub mod error;
 pub mod hash_seed;
 #[doc(hidden)]
 pub mod lock;
+#[allow(
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    reason = "hidden"
+)]
 #[doc(hidden)]
 pub mod log;
 #[doc(hidden)]
 pub mod number_bytes;
 #[doc(hidden)]
 pub mod small_bytes;
+#[allow(
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    reason = "hidden"
+)]
 #[doc(hidden)]
 pub mod small_list;
+#[allow(
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    reason = "hidden"
+)]
 #[doc(hidden)]
 pub mod timer;
 #[doc(hidden)]
@@ -34,6 +44,11 @@ pub mod quota;
 pub mod decision;
 pub mod key;
 
+#[allow(
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    reason = "hidden"
+)]
 #[doc(hidden)]
 pub mod algorithm;
 pub mod limiter;

@@ -113,14 +113,18 @@ pub fn report(code: Code, message: &str) {
     }
 }
 
+/// What filters of operators name (docs/troubleshooting.md).
+#[cfg(feature = "tracing")]
+const TARGET: &str = "tower_ratelimit::log";
+
 /// Emits an event. Returns whether there has ever been a subscriber.
 #[cfg(feature = "tracing")]
 fn emit(level: Severity, name: &str, message: &str) -> bool {
     // Also without a subscriber: it is a record of `log` where that feature of `tracing` is on.
     match level {
-        Severity::Error => tracing::error!("tower-ratelimit[{name}]: {message}"),
-        Severity::Warn => tracing::warn!("tower-ratelimit[{name}]: {message}"),
-        Severity::Info => tracing::info!("tower-ratelimit[{name}]: {message}"),
+        Severity::Error => tracing::error!(target: TARGET, "tower-ratelimit[{name}]: {message}"),
+        Severity::Warn => tracing::warn!(target: TARGET, "tower-ratelimit[{name}]: {message}"),
+        Severity::Info => tracing::info!(target: TARGET, "tower-ratelimit[{name}]: {message}"),
     }
     tracing::dispatcher::has_been_set()
 }

@@ -121,9 +121,10 @@ fn parse_range(range: &Value, host: &str) -> Option<SlotRange> {
         let slot = u16::try_from(*number).ok();
         slot.filter(|slot| usize::from(*slot) < SLOTS)
     };
-    Some(SlotRange {
-        first: slot(first)?,
-        last: slot(last)?,
+    let (first, last) = (slot(first)?, slot(last)?);
+    (first <= last).then(|| SlotRange {
+        first,
+        last,
         owner: owner.seen_from(host),
     })
 }

@@ -87,7 +87,7 @@ async fn a_slot_moves_and_everybody_is_counted() {
     assert!(allowed + lost >= LIMIT, "{allowed} and {lost}");
 }
 
-/// No map of slots has it, as it owns none.
+/// No map of slots has it, as it owns none: the connection stays until the next map.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_server_that_takes_its_first_slot_has_one_connection() {
     needs!(redis);

@@ -67,6 +67,7 @@ impl fmt::Debug for Policy {
 /// A policy's name. A static one has no reference count; an owned one has one pointer, so that a decision is short.
 #[derive(Clone)]
 #[doc(hidden)]
+#[allow(clippy::exhaustive_enums, reason = "hidden")]
 pub enum Name {
     Static(&'static str),
     Owned(Arc<Arc<str>>),

@@ -46,6 +46,7 @@ enum Charges {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[doc(hidden)]
+#[allow(clippy::exhaustive_structs, reason = "hidden")]
 pub struct LimitReceipt {
     /// The identity of the limit; 0 where it is not known.
     #[doc(hidden)]

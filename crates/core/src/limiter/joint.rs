@@ -337,6 +337,7 @@ impl Internals for LocalLimiter {
 ///
 /// Made by [`Quota::by`] or [`LocalLimiter::by`].
 #[must_use]
+#[non_exhaustive]
 pub struct KeyedLimit<I = Quota> {
     #[doc(hidden)]
     pub limit: I,

@@ -373,8 +373,7 @@ pin_project_lite::pin_project! {
 
 pin_project_lite::pin_project! {
     #[project = StateProjection]
-    #[doc(hidden)]
-    pub enum State<F> {
+    enum State<F> {
         Ready { answer: Option<Result<Decision, LimiterError>> },
         Later { #[pin] future: F },
     }

@@ -41,6 +41,11 @@
 
 #[doc(hidden)]
 pub mod any;
+#[allow(
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    reason = "hidden"
+)]
 #[doc(hidden)]
 pub mod apply_operation;
 #[doc(hidden)]
@@ -66,8 +71,18 @@ pub mod on_change;
 pub(crate) mod per_request_quota;
 mod quota_change;
 pub(crate) mod tier;
+#[allow(
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    reason = "hidden"
+)]
 #[doc(hidden)]
 pub mod tier_quotas;
+#[allow(
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    reason = "hidden"
+)]
 #[doc(hidden)]
 pub mod tier_set;
 

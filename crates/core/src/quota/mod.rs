@@ -16,6 +16,11 @@ pub mod parse;
 pub mod priority;
 #[cfg(feature = "serde")]
 mod serde;
+#[allow(
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    reason = "hidden"
+)]
 #[doc(hidden)]
 pub mod settings;
 mod time_of_day;

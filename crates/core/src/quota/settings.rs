@@ -228,6 +228,7 @@ impl Quota {
     }
 
     /// The quota in this zone and from this day on, if they are set.
+    #[doc(hidden)]
     pub fn in_civil_time(
         self,
         zone: Option<&str>,

@@ -101,6 +101,7 @@ fn invalid_entries_of_a_slot_map_are_skipped() {
         range(300, 399, text("?"), 7003),
         range(400, 16_384, text("b"), 7004),
         range(-1, 5, text("b"), 7005),
+        range(5, 3, text("b"), 7005),
         range(0, 5, text("b"), 70_000),
         Value::Array(vec![Value::Int(0)]),
         Value::Nil,

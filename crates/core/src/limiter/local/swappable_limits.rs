@@ -21,6 +21,7 @@ pub struct ChangingLimits<T> {
 
 /// The limits in force.
 #[derive(Debug)]
+#[allow(clippy::exhaustive_enums, reason = "hidden")]
 pub enum InForce<'a, T> {
     First(&'a T),
     Current(RwLockReadGuard<'a, T>),
