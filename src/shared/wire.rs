@@ -17,9 +17,16 @@ use self::{
     node_message::{NodeMessage, NodeReply},
     plan::Plan,
 };
-use super::batching::{AnsweredOps, Row};
+use super::{
+    batching::{AnsweredOps, Row},
+    known::{Known, Question},
+};
 use crate::store::error::StoreError;
-use tower_ratelimit_core::{decision::Op, limiter::tier_set::Chosen, small_list::SmallList};
+use tower_ratelimit_core::{
+    decision::{Decision, Op},
+    limiter::tier_set::Chosen,
+    small_list::SmallList,
+};
 
 /// Operations on the value of one key, to be done in one step.
 ///
@@ -116,11 +123,8 @@ impl<'a> StoreCall<'a> {
 
     /// The decision about each operation.
     #[cfg(test)]
-    pub(super) fn decisions(
-        &self,
-        reply: Reply,
-    ) -> Result<Vec<tower_ratelimit_core::decision::Decision>, StoreError> {
-        match self.explained(reply)?.0 {
+    pub(super) fn decisions(&self, reply: Reply) -> Result<Vec<Decision>, StoreError> {
+        match self.explained(reply)?.0.0 {
             ReplyOf::Decided(answered) => {
                 Ok(answered.rows.into_iter().map(|row| row.decision).collect())
             }
@@ -128,17 +132,31 @@ impl<'a> StoreCall<'a> {
         }
     }
 
-    /// A reply as the decision about each operation, and the answer to the message, without states: two with the same are
-    /// then equal.
+    /// A reply as the decision about each operation, and the answer to the message; and what a node shows from the states of
+    /// each row, at once and later. Two with the same are equal, however each writes a state.
     ///
     /// # Errors
     ///
     /// [`ForeignData`](crate::store::StoreErrorKind::ForeignData) if it is no reply to this call.
     #[doc(hidden)]
-    pub fn explained(&self, reply: Reply) -> Result<Reply, StoreError> {
+    pub fn explained(&self, reply: Reply) -> Result<(Reply, Vec<Decision>), StoreError> {
         let plan = self.plan.of(self.tier);
         let plan = plan.ok_or_else(|| StoreError::foreign("there is no such tier"))?;
         let mut answered = reply::of_store(reply, &plan.reply, self)?;
+        let later = |row: &Row| {
+            let known = Known::new(&plan.reply, row);
+            let quotas = row.decision.quotas();
+            let third = quotas.filter_map(|quota| quota.reset_after()).max();
+            let third = third.unwrap_or_default() / 3;
+            let third = u64::try_from(third.as_nanos()).unwrap_or_default();
+            let question = Question {
+                own: 0,
+                cost: 1,
+                class: known.class(),
+            };
+            [0, 1, 2].map(|thirds| known.explain(question, thirds * third).1)
+        };
+        let later = answered.rows.iter().flat_map(later).collect();
         let single = |row: Row| {
             let (count, states) = (row.count, SmallList::default());
             let single = Row {
@@ -149,7 +167,7 @@ impl<'a> StoreCall<'a> {
             iter::repeat_n(single, count)
         };
         answered.rows = answered.rows.into_iter().flat_map(single).collect();
-        Ok(Reply::decided(answered))
+        Ok((Reply::decided(answered), later))
     }
 
     /// Adds a node's message: the reply to the call ends with the reply to the message, see

@@ -1,5 +1,5 @@
-//! The script and its twin in Rust give the same: decisions and answers to messages in each number, the value and its
-//! lifetime to the byte.
+//! The script and its twin in Rust give the same: decisions, answers to messages, and what a node shows later, in each number;
+//! the value and its lifetime to the byte.
 //!
 //! Also of lease clauses, that come in and out of order, once and twice.
 //!
