@@ -56,6 +56,7 @@ impl StoreCall<'_> {
             limits,
             quotas,
             tier: self.tier,
+            keeps_states: self.keeps_states,
             plan: &plan.reply,
             held: held.unwrap_or_default(),
             settlement,
@@ -82,6 +83,7 @@ struct Stepper<'a> {
     limits: &'a TierSet,
     quotas: &'a TierQuotas,
     tier: Chosen,
+    keeps_states: bool,
     subject: &'a mut SubjectValue,
     settlement: Option<Settlement<'a>>,
     /// The units of each quota that leases hold; empty without a settlement.
@@ -105,6 +107,7 @@ impl Stepper<'_> {
             let count = if is_as_the_next { left } else { 1 };
             let counters = self.quotas.counters.iter();
             let states = counters.map(|counter| Cow::Borrowed(&self.subject.states[counter.0]));
+            let states = self.keeps_states.then_some(states);
             let row = reply::row_of(self.plan, &self.held, (count, decision), states);
             self.rows.push(row);
             left -= count;

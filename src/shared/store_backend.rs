@@ -105,10 +105,10 @@ impl<'a> DecideCall<'a> {
 
     /// The operations of the subject at this index, and its message.
     fn of(&self, at: usize, ops: &'a SubjectOps) -> StoreCall<'a> {
-        let call = StoreCall::new(self.plan, self.chosen, &ops.rows);
-        match self.message(at).message() {
-            Some(message) => call.with_message(message),
-            None => call,
+        StoreCall {
+            message: self.message(at).message(),
+            keeps_states: !self.messages.is_empty(),
+            ..StoreCall::new(self.plan, self.chosen, &ops.rows)
         }
     }
 }

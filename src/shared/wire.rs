@@ -37,6 +37,8 @@ pub struct StoreCall<'a> {
     pub(in crate::shared) tier: Chosen,
     pub(in crate::shared) rows: &'a [(Op, usize)],
     pub(in crate::shared) message: Option<&'a NodeMessage>,
+    /// Whether rows have the states that they left, which only a node with a ledger reads: those of long windows are large.
+    pub(in crate::shared) keeps_states: bool,
 }
 
 /// A call that outlives the request of its node.
@@ -101,6 +103,7 @@ impl<'a> StoreCall<'a> {
             tier,
             rows,
             message: None,
+            keeps_states: false,
         }
     }
 
@@ -156,7 +159,8 @@ impl<'a> StoreCall<'a> {
             };
             [0, 1, 2].map(|thirds| known.explain(question, thirds * third).1)
         };
-        let later = answered.rows.iter().flat_map(later).collect();
+        let rows = answered.rows.iter().filter(|_| self.keeps_states);
+        let later = rows.flat_map(later).collect();
         let single = |row: Row| {
             let (count, states) = (row.count, SmallList::default());
             let single = Row {
@@ -181,6 +185,16 @@ impl<'a> StoreCall<'a> {
         }
     }
 
+    /// Requests the states that the operations leave.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn with_states(self) -> Self {
+        Self {
+            keeps_states: true,
+            ..self
+        }
+    }
+
     /// Drops the operations and keeps the message.
     #[doc(hidden)]
     #[must_use]
@@ -197,6 +211,7 @@ impl LateCall {
             tier: self.tier,
             rows: &self.rows,
             message: self.message.as_ref(),
+            keeps_states: false,
         }
     }
 }

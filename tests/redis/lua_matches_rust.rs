@@ -167,6 +167,7 @@ fn written(write: &Write) -> Vec<u8> {
 impl Both {
     /// Calls both, and returns the reply.
     fn request(&self, key: &str, call: &StoreCall<'_>) -> Result<Vec<u8>, StoreError> {
+        let call = &call.with_states();
         self.calls.fetch_add(1, Ordering::Relaxed);
         let now = self.clock.now();
         let before = self.before(key);

@@ -45,6 +45,7 @@ pub(in crate::shared) fn answered(
     let mut numbers = Numbers(text);
     let mut subject = ToldSubject {
         plan,
+        keeps_states: call.keeps_states,
         time: Timestamp::from_micros(numbers.next()?),
         held: SmallVec::new(),
     };
@@ -115,22 +116,25 @@ pub(in crate::shared) fn decision(
     }
 }
 
-/// The row of equal decisions that left the quotas in these states.
+/// The row of equal decisions that left the quotas in these states, if it is to have them.
 pub(in crate::shared) fn row_of<'s>(
     plan: &ReplyPlan,
     held: &[Option<Held>],
     (count, decision): (usize, Decision),
-    states: impl ExactSizeIterator<Item = Cow<'s, State>>,
+    states: Option<impl ExactSizeIterator<Item = Cow<'s, State>>>,
 ) -> Row {
     let now = decision.decided_at().as_nanos();
-    let quotas = plan.meters.iter().zip(decision.statuses()).zip(states);
-    let states = quotas.enumerate().map(|(place, ((meter, status), state))| {
-        let view = View::of(plan.class, held, place);
-        meter.kept(state, now, view, status)
+    let states = states.map(|states| {
+        let quotas = plan.meters.iter().zip(decision.statuses()).zip(states);
+        let states = quotas.enumerate().map(|(place, ((meter, status), state))| {
+            let view = View::of(plan.class, held, place);
+            meter.kept(state, now, view, status)
+        });
+        SmallList::of_exact(states)
     });
     Row {
         count,
-        states: SmallList::of_exact(states),
+        states: states.unwrap_or_default(),
         decision,
     }
 }
@@ -138,6 +142,7 @@ pub(in crate::shared) fn row_of<'s>(
 /// A subject while its reply is read.
 struct ToldSubject<'a> {
     plan: &'a ReplyPlan,
+    keeps_states: bool,
     time: Timestamp,
     /// The units of each quota that nodes hold; empty if they hold none.
     held: SmallVec<[Option<Held>; 1]>,
@@ -181,6 +186,7 @@ impl ToldSubject<'_> {
                 Told::Log(..) => Cow::Owned(State::FRESH),
             });
             let decided = (count / times, decision);
+            let states = self.keeps_states.then_some(states);
             rows.push(row_of(self.plan, &self.held, decided, states));
         }
         Some(count)
@@ -330,6 +336,21 @@ mod tests {
         let denied = read(&[7, 2, 1, 0, 0, 900_005, 0]).expect("a reply");
         assert_eq!(denied[0].retry_after(), Some(Duration::from_micros(5)));
         assert_eq!(denied[0], denied[1]);
+    }
+
+    #[test]
+    fn only_rows_of_a_call_that_requests_states_have_them() {
+        let (plan, ops) = (plan(), [(Op::Acquire(1), 1)]);
+        let call = StoreCall::new(&plan, Chosen::Tier(0), &ops);
+        let bytes = [7, 1, 0, 1, 0, 0, 0_i64].map(i64::to_be_bytes).concat();
+        for (call, states) in [(call, 0), (call.with_states(), 1)] {
+            let applied = call.apply(None, Timestamp::from_micros(7)).expect("one");
+            for reply in [Reply::from_bytes(bytes.clone()), applied.reply] {
+                let plan = plan.of(call.tier).expect("a tier");
+                let answered = of_store(reply, &plan.reply, &call).expect("a reply");
+                assert_eq!(answered.rows[0].states.as_slice().len(), states);
+            }
+        }
     }
 
     #[test]

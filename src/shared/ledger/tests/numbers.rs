@@ -39,7 +39,8 @@ impl Shop {
 
     fn call(&mut self, op: &Op, message: &NodeMessage, now: Instant) -> AnsweredOps {
         let ops = [(op.clone(), 1)];
-        let call = StoreCall::new(&self.plan, SUBJECT.chosen, &ops).with_message(message);
+        let call = StoreCall::new(&self.plan, SUBJECT.chosen, &ops);
+        let call = call.with_message(message).with_states();
         let applied = call.apply(self.value.as_deref(), self.time(now));
         let applied = applied.expect("one of ours");
         self.value = applied.write.map(|write| write.value).or(self.value.take());
