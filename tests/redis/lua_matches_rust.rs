@@ -17,11 +17,15 @@ use std::{
 };
 
 use proptest::{prelude::*, test_runner::TestRunner};
-use testkit::{needs, servers::Server};
+use testkit::{needs, oracle::quotas::at, servers::Server};
 use tower_ratelimit::{
-    Key,
+    Key, Priority, Quota,
     clock::{Clock, ManualClock},
-    shared::{Applied, NodeReply, RedisLimiterBuilder, Reply, Store, StoreCall, Write},
+    decision::Op,
+    limiter::Tier,
+    shared::{
+        Applied, NodeReply, RedisLimiterBuilder, Reply, SharedLimiter, Store, StoreCall, Write,
+    },
     store::{StoreError, StoreErrorKind},
 };
 
@@ -70,20 +74,29 @@ impl Spoiler {
         }
         let mut value = value.to_vec();
         let at = self.0.below(value.len());
-        match self.0.below(8) {
-            0 => value.truncate(at),
-            1 => drop(value.remove(at)),
-            2 => value.insert(at, MARKS[self.0.below(MARKS.len())]),
-            3 => value.extend_from_within(at..),
+        let mark = |marks: &[u8]| value.iter().position(|byte| marks.contains(byte));
+        let line = mark(b"\n").unwrap_or(value.len());
+        let nodes = mark(b"&").filter(|nodes| *nodes < line);
+        match (self.0.below(9), nodes) {
+            (0, _) => value.truncate(at),
+            (1, _) => drop(value.remove(at)),
+            (2, _) => value.insert(at, MARKS[self.0.below(MARKS.len())]),
+            (3, _) => value.extend_from_within(at..),
             // Some blocks that could have been started, and some that nobody starts.
-            4 => value.extend_from_slice(
+            (4, _) => value.extend_from_slice(
                 [
                     b"!1767225612345678999h".as_slice(),
                     b"!9007199254740000000h",
                     b"!9007199254740000000",
                 ][self.0.below(3)],
             ),
-            5 => value.splice(..at, []).for_each(drop),
+            (5, _) => value.splice(..at, []).for_each(drop),
+            // A number about rows that begins with a zero.
+            (6, Some(nodes)) => {
+                let marks = (nodes..line).filter(|at| !value[*at].is_ascii_digit());
+                let marks: Vec<_> = marks.collect();
+                value.insert(marks[self.0.below(marks.len())] + 1, b'0');
+            }
             _ => value[at] = MARKS[self.0.below(MARKS.len())],
         }
         Some(value).filter(|value| has_plain_numbers(value))
@@ -93,20 +106,22 @@ impl Spoiler {
 /// The latest instant that Lua distinguishes from the next.
 const LATEST_NANOS: u64 = ((1 << 53) - 1) * 1_000;
 
-/// Whether no number begins with a zero that is not its own, which the script may keep as it is, or is
-/// too large for Lua to count exactly.
+/// Whether no number is too large for Lua to count exactly, or of those before the rows' begins with a zero that is not its
+/// own: the script may keep such a text of a bucket as it is.
 fn has_plain_numbers(value: &[u8]) -> bool {
     let head = value.split(|byte| *byte == b'\n').next().unwrap_or(value);
-    let mut numbers = head.split(|byte| !byte.is_ascii_digit());
-    numbers.all(|number| {
-        let number = str::from_utf8(number).unwrap();
-        let is_exact = || {
-            number
-                .parse()
-                .is_ok_and(|number: u64| number <= LATEST_NANOS)
-        };
-        matches!(number, "" | "0") || !number.starts_with('0') && is_exact()
-    })
+    let own = head.split(|byte| *byte == b'&').next().unwrap_or(head);
+    let numbers = |text: &[u8], is_plain: fn(&str) -> bool| {
+        let mut numbers = text.split(|byte| !byte.is_ascii_digit());
+        numbers
+            .all(|number| matches!(number, b"" | b"0") || is_plain(str::from_utf8(number).unwrap()))
+    };
+    let is_exact = |number: &str| {
+        number
+            .parse()
+            .is_ok_and(|number: u64| number <= LATEST_NANOS)
+    };
+    numbers(head, is_exact) && numbers(own, |number| !number.starts_with('0'))
 }
 
 impl Both {
@@ -384,4 +399,37 @@ fn of_windows_that_count_on() {
 fn of_windows_that_count_on_with_messages_that_somebody_spoiled() {
     needs!(redis);
     agreement(uncapped(), 4_000, Some(7), Some(11));
+}
+
+/// A bucket of ten a second without a charge; and a row that reserves four units, with this text about it and this end.
+fn of_a_row(about: &str, end: u64) {
+    let runtime = super::scripts::runtime();
+    let server = runtime.block_on(Server::start());
+    let both = Both::new(&server, None, None);
+    both.clock.set(at(1_767_225_612_345_678));
+    let limiter = SharedLimiter::builder(Quota::per_second(10)).build_on(Arc::clone(&both));
+    let (limiter, key) = (limiter.unwrap(), Key::from(1));
+    let call = |op| {
+        let tier = (&Tier::DEFAULT, Priority::CRITICAL);
+        runtime
+            .block_on(async { testkit::apply_in_class(&limiter, tier, &key, op).await })
+            .unwrap();
+    };
+    call(Op::Acquire(1));
+    let mut row = b"neighbor\0\0\0\x03\x01\0\0\0\x04\0\0\0\x04".to_vec();
+    row.extend_from_slice(&end.to_be_bytes()[1..]);
+    let value = [format!("0&4;{about}\n").as_bytes(), &row].concat();
+    for (key, before) in both.values.lock().unwrap().iter_mut() {
+        both.redis.lock().unwrap().set(key, &value);
+        before.clone_from(&value);
+    }
+    call(Op::Peek(1));
+    assert_eq!(both.difference.lock().unwrap().take(), None);
+    assert_eq!(both.foreign.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn of_a_row_whose_interval_begins_with_a_zero() {
+    needs!(redis);
+    of_a_row("1:4:0100000000", 1_767_225_620_000_000);
 }

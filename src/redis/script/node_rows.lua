@@ -96,10 +96,10 @@ local function Holders(slots, active, it, available)
         local sum, texts = match(head, '^(%d+);(.*)$')
         if not sum or #sum > 15 then return false end
         for part in string.gmatch(texts, '[^,]+') do
-            local mask, held, times = match(part, '^(%d+):(%d+)(.*)$')
+            local mask, held, rest = match(part, '^(%d+):(%d+)(.*)$')
             if not mask or #mask > 3 or #held > 15 then return false end
             -- The time of a unit by slot, zero unless that is a bucket; and as text.
-            local group, rest, k = { mask = mask + 0, held = held + 0, u = {}, n = {}, times = times }, times, 0
+            local group, k = { mask = mask + 0, held = held + 0, u = {}, n = {}, times = '' }, 0
             if group.mask < 1 or group.mask > 255 then return false end
             mask = group.mask
             while mask > 0 do
@@ -111,6 +111,7 @@ local function Holders(slots, active, it, available)
                     if q.full_u then
                         u, n, rest = match(rest, '^:(%d+)(%d%d%d)(.*)$')
                         if not u or #u > 15 or held * (u + 1) > MOST_RESERVED then return false end
+                        group.times = group.times .. format(':%d%03d', u, n)
                     end
                     group.u[k], group.n[k] = u + 0, n + 0
                 end
