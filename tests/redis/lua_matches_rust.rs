@@ -77,7 +77,8 @@ impl Spoiler {
         let mark = |marks: &[u8]| value.iter().position(|byte| marks.contains(byte));
         let line = mark(b"\n").unwrap_or(value.len());
         let nodes = mark(b"&").filter(|nodes| *nodes < line);
-        match (self.0.below(9), nodes) {
+        let state = ..mark(b";|!&").unwrap_or(0);
+        match (self.0.below(10), nodes) {
             (0, _) => value.truncate(at),
             (1, _) => drop(value.remove(at)),
             (2, _) => value.insert(at, MARKS[self.0.below(MARKS.len())]),
@@ -96,6 +97,11 @@ impl Spoiler {
                 let marks = (nodes..line).filter(|at| !value[*at].is_ascii_digit());
                 let marks: Vec<_> = marks.collect();
                 value.insert(marks[self.0.below(marks.len())] + 1, b'0');
+            }
+            // Unused, and the first row ended when time began.
+            (7, Some(_)) if line + 28 < value.len() => {
+                value[line + 22..=line + 28].fill(0);
+                value.splice(state, *b"0").for_each(drop);
             }
             _ => value[at] = MARKS[self.0.below(MARKS.len())],
         }
@@ -432,4 +438,10 @@ fn of_a_row(about: &str, end: u64) {
 fn of_a_row_whose_interval_begins_with_a_zero() {
     needs!(redis);
     of_a_row("1:4:0100000000", 1_767_225_620_000_000);
+}
+
+#[test]
+fn of_a_row_that_ended_when_time_began() {
+    needs!(redis);
+    of_a_row("1:4:100000000", 0);
 }

@@ -50,7 +50,7 @@ end
 
 -- Counts beyond the limit, when a lease ends or now.
 function FixedWindow.settle(q, window, ends, units)
-    local index, count = current(q, window, min(ends - 1, now))
+    local index, count = current(q, window, min(max(ends - 1, 0), now))
     window.index, window.count = index, max(min(count + units, q.most_u), count)
 end
 

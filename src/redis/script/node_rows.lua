@@ -137,7 +137,7 @@ local function Holders(slots, active, it, available)
         while first < #rows and end_at(first) <= now do
             local mask, units, wants, ends = unpack_text('>BI4I4I7', rows, first + 12)
             demand = max(demand - wants, 0)
-            free(mask, units, max(ends, 1))
+            free(mask, units, ends)
             first = first + ROW
         end
     end

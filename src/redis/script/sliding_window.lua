@@ -80,7 +80,7 @@ end
 
 -- Counts beyond the limit, in the slice of the end of a lease or now.
 function SlidingWindow.settle(q, slices, ends, units)
-    local at = min(ends - 1, now)
+    local at = min(max(ends - 1, 0), now)
     local index = position(q, slices, at)
     if slices.newest < index or not slices[1] then advance(q, slices, at) end
     local place = slices.newest - index + 1
