@@ -143,11 +143,12 @@ impl Known {
         })
     }
 
-    /// Whether all quotas are unused after `passed`.
+    /// Whether all quotas are unused after `passed`. A sliding window counts as used until its newest slice has left it: asked
+    /// of all accounts of a node at once, it looks at no other slice.
     pub(super) fn is_fresh(&self, passed: u64) -> bool {
         let now = self.time(passed).as_nanos();
         let mut quotas = self.quotas();
-        quotas.all(|(meter, state)| meter.reset_after(state, now, View::WHOLE) == 0)
+        quotas.all(|(meter, state)| meter.lasts(state, now, View::WHOLE) == 0)
     }
 
     /// The time until the bucket at this place is full, from the reply on, after which it granted units. From then on units
