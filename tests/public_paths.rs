@@ -49,8 +49,7 @@ fn names(tree: &str) -> Vec<String> {
     found
 }
 
-/// What stands behind each `pub ` at the margin, and whether the documentation leaves it out: packages of one release share
-/// more than users see.
+/// The text after each `pub ` at the margin, and whether the documentation leaves that item out.
 fn items(code: &str) -> impl Iterator<Item = (bool, &str)> {
     code.match_indices("\npub ").map(|(at, public)| {
         let before = code[..at].trim_end();

@@ -113,7 +113,7 @@ pub fn report(code: Code, message: &str) {
     }
 }
 
-/// What filters of operators name (docs/troubleshooting.md).
+/// The target in the filters of operators (docs/troubleshooting.md).
 #[cfg(feature = "tracing")]
 const TARGET: &str = "tower_ratelimit::log";
 

@@ -6,8 +6,8 @@ use http::{StatusCode, request::Parts};
 use super::Decision;
 
 /// The decision that passed this request, for handlers behind a layer with
-/// [`expose_decision`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.expose_decision) or [`overflow`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.overflow). With
-/// several layers it is the decision of the innermost. Without one: 500, or `None` for `Option<Decision>`.
+/// [`expose_decision`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.expose_decision) or
+/// [`overflow`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.overflow). With several layers it is the decision of the innermost. Without one: 500, or `None` for `Option<Decision>`.
 ///
 /// [`Decisions`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/rate_limit/struct.Decisions.html) has its key as well, see
 /// [`Exposed::key`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/rate_limit/struct.Exposed.html#method.key).
