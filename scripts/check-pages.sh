@@ -30,7 +30,7 @@ def named(page):
 
 faults = []
 # The code of the library. Paths of the pages may begin in each.
-SOURCES = ("src", "crates/core/src")
+SOURCES = ("src", *sorted(map(str, pathlib.Path("crates").glob("*/src"))))
 pages = {path: text(path) for path in ("docs/architecture.md", "CONTRIBUTING.md")}
 for path, page in pages.items():
     for name in sorted(set(named(page))):
@@ -38,7 +38,7 @@ for path, page in pages.items():
             faults.append(f"{path}: there is no {name}")
 
 page = pages["docs/architecture.md"]
-code = "".join(text(file) for src in (*SOURCES, "client/src", "rulefile/src", "server/src") for file in pathlib.Path(src).rglob("*.rs"))
+code = "".join(text(file) for src in SOURCES for file in pathlib.Path(src).rglob("*.rs"))
 words = set(re.findall(r"^[^/\n]*\b(?:struct|enum|trait|type|fn|mod|const|static) (\w+)|^ +([A-Z]\w*)\b", code, re.MULTILINE))
 words = {word for pair in words for word in pair}
 for name in sorted(set(re.findall(r"`((?:[A-Z]\w*)(?:::\w+)*)`", page))):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Holds the code of the crate, of `crates`, of `client`, of `rulefile`, of `server` and of `cli` to the rules of structure:
+# Holds the code of the crate and of those in `crates` that are published to the rules of structure:
 # - no file has more than 900 lines, no function more than 80; doc comments and test modules are not counted;
 # - every file begins with a `//!` line that says what it is;
 # - the `mod` lines of lib.rs stand in the order in which a request passes them, and a module imports only from

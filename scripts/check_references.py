@@ -14,7 +14,7 @@ from check_prose import comments, re
 
 # A file of ours, or a folder in backticks.
 PATH = re.compile(r"(?<![\w./:<*-])(?:[\w.*-]+/)*[\w-]+\.(?:rs|lua|md|sh|toml|py|json|ya?ml)\b(?!\.\w)|(?<=`)(?:[\w.-]+/)+(?=`)")
-SOURCES = ("src/", "crates/", "rulefile/src/", "client/src/", "server/src/", "cli/src/")
+SOURCES = ("src/", "crates/")
 NUMBER = r"\d[\d.,]*"
 WORD = rf"(?:{NUMBER}|twice|half|(?:two|three|four|five|six|seven|eight|nine|ten|several) times)"
 COST = re.compile(

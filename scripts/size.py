@@ -186,7 +186,7 @@ def expand(prefix, body):
 def packages():
     out = [Package("tower_ratelimit", ".")]
     folders = sorted(os.listdir("crates")) if os.path.isdir("crates") else []
-    for folder in [os.path.join("crates", f) for f in folders] + ["rulefile", "client", "server", "cli", "testkit", "playground"]:
+    for folder in [os.path.join("crates", f) for f in folders]:
         manifest = os.path.join(folder, "Cargo.toml")
         if os.path.isdir(os.path.join(folder, "src")) and os.path.exists(manifest):
             name = re.search(r'^name = "([^"]+)"', open(manifest).read(), re.M).group(1)
@@ -346,7 +346,7 @@ def main():
                 a, b = wings.get(key, (0, 0))
                 wings[key] = (a + 1, b + n)
             print(p.name, ", ".join(f"{k} {b} in {a}" for k, (a, b) in sorted(wings.items(), key=lambda x: -x[1][1])))
-    root, other = r"^(\./)?src/", r"|^(rulefile|server|cli|client|testkit|playground)/|^crates/(rules|rulefile|service|gateway|envoy|replay|cli|client|testkit|playground)/"
+    root, other = r"^(\./)?src/", r"|^crates/(rules|rulefile|service|gateway|envoy|replay|cli|client|testkit|playground)/"
     layer = find(everything, root + r"(.*/)?(rate_limit/(service|layer|builder_methods)|rate_limit_layer)\.rs$|^crates/layer/src/(.*/)?gate\.rs$")
     local = find(everything, root + r"limiter/local/(limiter|builder)\.rs$|^crates/core/src/(.*/)?local(/\w+)?\.rs$")
     shared = find(everything, root + r"(shared/builder|redis/store/builder)\.rs$|^crates/(shared|redis)/src/(.*/)?(builder|limiter|redis_limiter|store)\.rs$")

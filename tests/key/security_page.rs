@@ -21,7 +21,7 @@ fn every_bypass_has_a_test_that_exists() {
     let mut all = String::new();
     for folder in [
         "tests",
-        "testkit/src",
+        "crates/testkit/src",
         "examples",
         "src",
         "crates",

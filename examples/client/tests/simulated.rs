@@ -72,11 +72,12 @@ fn the_committed_plots_are_what_the_example_draws() {
         .output()
         .expect("the example");
     assert!(drawing.status.success(), "{drawing:?}");
-    let committed = files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../client/docs/plots"));
+    let committed =
+        files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/client/docs/plots"));
     // Not `assert_eq!`: a picture is no help in a terminal.
     assert!(
         files(folder.path()) == committed,
-        "client/docs/plots is not what is drawn: run `cargo run -p example-client --bin client_plots`, and \
+        "crates/client/docs/plots is not what is drawn: run `cargo run -p example-client --bin client_plots`, and \
          look at it"
     );
 }

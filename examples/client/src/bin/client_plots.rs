@@ -1,4 +1,4 @@
-//! Draws the herd and the convergence of the page on clients, as the pictures in `client/docs/plots`.
+//! Draws the herd and the convergence of the page on clients, as the pictures in `crates/client/docs/plots`.
 //!
 //! ```sh
 //! cargo run -p example-client --bin client_plots
@@ -20,7 +20,7 @@ const LEFT: f64 = 64.0;
 const WIDTH: f64 = 600.0;
 
 fn main() -> io::Result<()> {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../client/docs/plots");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/client/docs/plots");
     let folder = env::args_os().nth(1).map_or(docs, PathBuf::from);
     fs::create_dir_all(&folder)?;
     let mut links = String::new();

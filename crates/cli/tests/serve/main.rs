@@ -1,0 +1,41 @@
+//! `tower-ratelimit serve` as a process, called over gRPC, HTTP, and by a real Envoy.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod admin;
+mod assignments_to_envoy;
+mod auth;
+mod calls;
+mod connections;
+mod docs_page;
+mod early_responses;
+mod envoy;
+mod envoy_reference_service;
+mod grpcio;
+mod http;
+mod log;
+mod lossless_shutdown_and_reload;
+mod metrics;
+#[path = "../../../service/tests/service/lyft/model.rs"]
+mod model;
+#[cfg(feature = "otel")]
+mod otel;
+mod overflow_behind_proxies;
+#[path = "../../../service/tests/service/xds/plane.rs"]
+mod plane;
+mod prometheus;
+mod proxy;
+mod quotas;
+mod reservations;
+mod rest_check;
+mod restarts;
+mod scripted_quota_server;
+mod service_process;
+mod start_reload_shutdown;
+mod store;
+mod systemd;
+mod tls;
+#[path = "../support/tls.rs"]
+mod tls_client;
+mod tokens_after_streams;
+mod xds;
