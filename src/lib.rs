@@ -145,14 +145,14 @@ pub use tower_ratelimit_core::{clock, decision, headers, limiter, quota, reject}
 
 pub mod spend;
 
-pub mod observe;
-
 #[cfg(feature = "shared")]
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
 pub mod store;
 
 #[cfg(feature = "redis")]
 pub mod redis;
+
+pub mod observe;
 
 #[cfg(feature = "shared")]
 pub mod shared;
@@ -161,9 +161,6 @@ mod middleware;
 
 pub mod concurrency;
 pub mod rate_limit;
-
-#[cfg(feature = "axum")]
-mod axum;
 
 #[cfg(feature = "rules")]
 pub mod rules;

@@ -76,7 +76,7 @@ impl SharedPermits {
             Action::Allow => Grant::unmeasured(policy, key),
             Action::Deny => {
                 return Grant {
-                    decision: Err(LimiterError::unavailable(error)),
+                    decision: Err(LimiterError::unavailable(error).logged()),
                     holder: Holder::Nobody(key),
                 };
             }

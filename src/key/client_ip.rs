@@ -469,3 +469,37 @@ impl ClientIpHeader {
         }
     }
 }
+
+#[cfg(feature = "axum")]
+mod extracted {
+    use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+    use http::{StatusCode, request::Parts};
+
+    use super::ClientAddress;
+
+    /// The client's address, for handlers behind a
+    /// [`ClientAddressLayer`](crate::ClientAddressLayer). Without one: 500, or `None` for
+    /// `Option<ClientAddress>`.
+    impl<S: Sync> FromRequestParts<S> for ClientAddress {
+        type Rejection = (StatusCode, &'static str);
+
+        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+            parts.extensions.get().copied().ok_or((
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "no client address: the router needs a ClientAddressLayer, and the server the peer's \
+                 address",
+            ))
+        }
+    }
+
+    impl<S: Sync> OptionalFromRequestParts<S> for ClientAddress {
+        type Rejection = std::convert::Infallible;
+
+        async fn from_request_parts(
+            parts: &mut Parts,
+            _: &S,
+        ) -> Result<Option<Self>, Self::Rejection> {
+            Ok(parts.extensions.get().copied())
+        }
+    }
+}

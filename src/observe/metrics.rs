@@ -5,6 +5,8 @@ use std::sync::Arc;
 use metrics::{SharedString, counter, gauge, histogram};
 
 use super::{Corrected, Decided, Event, Observer, event::SpentReport};
+#[cfg(feature = "shared")]
+use crate::store::stats::ModeStats;
 use tower_ratelimit_core::{
     decision::{Name, Policy},
     error::{LimiterError, LimiterErrorKind},
@@ -84,9 +86,31 @@ impl MetricsObserver {
         counter!(EVICTIONS, "backend" => self.backend).absolute(evictions);
     }
 
+    /// Records a limiter's [`mode_stats`](crate::RedisLimiter::mode_stats), as counters that have
+    /// the label `backend`: `ratelimit_lease_decisions_total` by `decided` (`local`, `asked`),
+    /// `ratelimit_lease_units_total` by `fate` (`granted`, `settled`, `returned`, `ended`) and
+    /// `ratelimit_lease_messages_total` by `fate` (`repeated`, `stale`). Call it from where metrics
+    /// are scraped.
     #[cfg(feature = "shared")]
-    pub(crate) const fn backend_label(&self) -> &'static str {
-        self.backend
+    pub fn record_mode(&self, stats: &ModeStats) {
+        let backend = self.backend;
+        for (decided, count) in [("local", stats.local), ("asked", stats.asked)] {
+            counter!("ratelimit_lease_decisions_total", "backend" => backend, "decided" => decided)
+                .absolute(count);
+        }
+        for (fate, count) in [
+            ("granted", stats.granted),
+            ("settled", stats.settled),
+            ("returned", stats.returned),
+            ("ended", stats.ended),
+        ] {
+            counter!("ratelimit_lease_units_total", "backend" => backend, "fate" => fate)
+                .absolute(count);
+        }
+        for (fate, count) in [("repeated", stats.repeated), ("stale", stats.stale)] {
+            counter!("ratelimit_lease_messages_total", "backend" => backend, "fate" => fate)
+                .absolute(count);
+        }
     }
 
     fn decided(&self, decided: &Decided<'_>, result: &'static str) {

@@ -315,8 +315,7 @@ impl LimiterWarnings {
                     log::report(Code::Unsupported, &fault);
                 }
             }
-            // The store logs its failures itself, once for all its limiters.
-            _ if is_from_redis(error) => {}
+            _ if error.is_logged() => {}
             _ => diagnostics.report_failing(|| {
                 let source = error.source().map(|source| format!(": {source}"));
                 let source = source.unwrap_or_default();
@@ -365,17 +364,4 @@ impl LimiterWarnings {
             self.uncorrected.store(false, Ordering::Relaxed);
         }
     }
-}
-
-#[cfg(feature = "redis")]
-fn is_from_redis(error: &LimiterError) -> bool {
-    use crate::store::error::{StoreError, StoreErrorKind};
-    let source = error.source().and_then(|source| source.downcast_ref());
-    // A call outside a runtime is no failure of the store.
-    source.is_some_and(|source: &StoreError| source.kind() != StoreErrorKind::NoRuntime)
-}
-
-#[cfg(not(feature = "redis"))]
-const fn is_from_redis(_: &LimiterError) -> bool {
-    false
 }

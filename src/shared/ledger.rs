@@ -49,13 +49,14 @@ use super::{
     deny_cache::{DenyCache, SentCall},
     hashed_key_names::MeasuredSubject,
     known::{Charged, Known},
-    mode::{ModeStats, Terms},
+    mode::Terms,
     quotas_in_force::KeyPlace,
     wire::{
         node_message::{NodeMessage, NodeReply, Takes},
         plan::ReplyPlan,
     },
 };
+use crate::store::stats::ModeStats;
 use tower_ratelimit_core::{
     clock::Timestamp,
     decision::{Decision, Op},
@@ -482,10 +483,9 @@ impl Ledger {
 
     pub(super) fn stats(&self) -> ModeStats {
         let local = self.buckets.iter().map(|bucket| bucket.lock().local);
-        ModeStats {
-            local: local.sum(),
-            ..*unpoisoned(self.stats.lock())
-        }
+        let mut stats = *unpoisoned(self.stats.lock());
+        stats.local = local.sum();
+        stats
     }
 
     fn generation(&self) -> u64 {

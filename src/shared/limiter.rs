@@ -21,7 +21,7 @@ use super::{
     fallback::Fallback,
     hashed_key_names::{SubjectName, SubjectNames},
     ledger::{Ledger, LocalAnswer},
-    mode::{ModeStats, Terms, check_in_store},
+    mode::{Terms, check_in_store},
     quotas_in_force::CurrentPlan,
     store_backend::{Client, StoreBackend},
 };
@@ -29,7 +29,10 @@ use super::{
 use crate::redis::store::redis_store::RedisStore;
 use crate::{
     single_background_task::Solo,
-    store::{health::StoreHealth, stats::StoreStats},
+    store::{
+        health::StoreHealth,
+        stats::{ModeStats, StoreStats},
+    },
 };
 use tower_ratelimit_core::{
     decision::{Decision, Degradation, Op, Policy, Receipt},

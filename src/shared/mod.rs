@@ -58,8 +58,9 @@ pub use self::{
     compare_and_swap::{Cas, CompareAndSwap, Versioned},
     limiter::{RedisFuture, SharedLimiter},
     memory_store::MemoryStore,
-    mode::{Mode, ModeStats},
+    mode::Mode,
     store_backend::StoreBackend,
     user_store::Store,
     wire::{Applied, Reply, StoreCall, Write},
 };
+pub use crate::store::stats::ModeStats;

@@ -248,3 +248,28 @@ mod tests {
         assert_eq!(percentile(100), Some(114_688));
     }
 }
+
+/// Counts of a limiter's leases and messages in this process, since it was built.
+///
+/// All numbers are 0 in [strict](crate::shared::Mode::strict) mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ModeStats {
+    /// Operations that the node decided: from a lease, by a cached denial, or ahead of the store.
+    pub local: u64,
+    /// Operations that the node sent to the store.
+    pub asked: u64,
+    /// Units that the store has granted.
+    pub granted: u64,
+    /// Spent units that the store has confirmed.
+    pub settled: u64,
+    /// Units that the node has returned.
+    pub returned: u64,
+    /// Units, spent or not, of leases that ended before the node had reported: the store counts
+    /// them as spent.
+    pub ended: u64,
+    /// Messages without a response: those of a lease are repeated, in eventual mode the next one has their units.
+    pub repeated: u64,
+    /// Messages that arrived too late to take effect: the node started again without a lease.
+    pub stale: u64,
+}

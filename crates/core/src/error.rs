@@ -178,6 +178,7 @@ pub struct LimiterError {
     source: Option<Box<dyn Error + Send + Sync>>,
     /// The answers beside it: the receipts of several limits.
     beside: Option<Box<dyn Any + Send + Sync>>,
+    is_logged: bool,
 }
 
 /// Why a limiter could not decide.
@@ -198,6 +199,7 @@ impl LimiterError {
             message: "the limiter's store did not answer".into(),
             source: Some(source.into()),
             beside: None,
+            is_logged: false,
         }
     }
 
@@ -208,6 +210,7 @@ impl LimiterError {
             message: message.into(),
             source: None,
             beside: None,
+            is_logged: false,
         }
     }
 
@@ -217,6 +220,20 @@ impl LimiterError {
     pub fn with(mut self, beside: impl Any + Send + Sync) -> Self {
         self.beside = Some(Box::new(beside));
         self
+    }
+
+    /// The error of a store that logs its failures itself, once for all its limiters.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn logged(mut self) -> Self {
+        self.is_logged = true;
+        self
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn is_logged(&self) -> bool {
+        self.is_logged
     }
 
     pub(crate) fn beside(&self) -> Option<&(dyn Any + Send + Sync)> {

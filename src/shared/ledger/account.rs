@@ -19,11 +19,14 @@
 use std::{sync::Mutex, time::Duration};
 
 use super::node_time::{NodeTime, RecentDemand};
-use crate::shared::{
-    known::{Charged, Known, Question},
-    mode::{LeaseNumber, ModeStats, Terms},
-    quotas_in_force::KeyPlace,
-    wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
+use crate::{
+    shared::{
+        known::{Charged, Known, Question},
+        mode::{LeaseNumber, Terms},
+        quotas_in_force::KeyPlace,
+        wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
+    },
+    store::stats::ModeStats,
 };
 use tower_ratelimit_core::{
     algorithm::Verdict,

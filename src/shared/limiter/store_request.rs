@@ -96,6 +96,6 @@ impl<S: StoreBackend> StoreRequest<S> {
         let decision = inner
             .fallback
             .decide(&self.charge.as_ref(), &policies, reason);
-        decision.unwrap_or_else(|| Err(LimiterError::unavailable(error)))
+        decision.unwrap_or_else(|| Err(LimiterError::unavailable(error).logged()))
     }
 }
