@@ -5,6 +5,8 @@ A measured cost in a comment is true of one machine and one day, so its line nam
 measured if it is in ns or µs, and is no bound (`at most 20 µs`, `2^59 ns`); a number if it is one of instructions, a factor
 (`2.7 ×`, `3 times as long`), or a percentage of time.
 
+Each script in Lua names the functions in Rust that do the same: `-- Twins in FILE: lua = rust, both.`, or that there are none.
+
 Each path below the root in `.ci`, `.config`, `.github` and `scripts` matches a file, and each name in .config/nextest.toml a
 test, as do the filters of the tests that pages name."""
 
@@ -15,6 +17,7 @@ from check_prose import comments, re
 # A file of ours, or a folder in backticks.
 PATH = re.compile(r"(?<![\w./:<*-])(?:[\w.*-]+/)*[\w-]+\.(?:rs|lua|md|sh|toml|py|json|ya?ml)\b(?!\.\w)|(?<=`)(?:[\w.-]+/)+(?=`)")
 SOURCES = ("src/", "crates/")
+TWINS = re.compile(r"^-- Twins(?: in (\S+\.rs)(, in one piece here)?: ([\w, =]+)\.$|: none\.)", re.MULTILINE)
 NUMBER = r"\d[\d.,]*"
 WORD = rf"(?:{NUMBER}|twice|half|(?:two|three|four|five|six|seven|eight|nine|ten|several) times)"
 COST = re.compile(
@@ -68,6 +71,29 @@ def faults_of_costs(files):
                 last, before = line, words
 
 
+def faults_of_twins(files):
+    """Functions in the heads of scripts that Lua or Rust does not have, and scripts whose head names none."""
+    for file in files:
+        # Its text is that of constants in Rust, which a test compares.
+        if file.suffix != ".lua" or file.name == "constants.lua":
+            continue
+        text = file.read_text(encoding="utf-8")
+        twins = TWINS.findall(text)
+        if len(twins) != text.count("\n-- Twins") or not twins:
+            yield f"{file}: a line of its head has to be `-- Twins in FILE: lua = rust, both.` or begin with `-- Twins: none.`"
+        for rust, is_one_piece, pairs in twins:
+            found = [path for path in files if rust and "src" in path.parts and f"/{path}".endswith(f"/{rust}")]
+            if rust and len(found) != 1:
+                yield f"{file}: {rust} is the name of {len(found)} files"
+                continue
+            for pair in filter(None, pairs.split(", ")):
+                ours, theirs = (pair.split(" = ") * 2)[:2]
+                if not is_one_piece and not re.search(rf"function (?:\w+\.)?{ours}\(|\b{ours} = [^\n]*function\(", text):
+                    yield f"{file}: there is no function {ours}"
+                if not re.search(rf"\bfn {theirs}\b", found[0].read_text(encoding="utf-8")):
+                    yield f"{found[0]}: there is no function {theirs}, which {file} names"
+
+
 def faults_of_scripts(files):
     """Paths in what runs the checks that match no file, so that a check of theirs passes because it finds nothing."""
     folders = "|".join(re.escape(folder) for folder in {path.parts[0] for path in files if len(path.parts) > 1})
@@ -116,7 +142,7 @@ def faults_of_commands(files):
 
 def main():
     files = tracked()
-    faults = [*faults_of_paths(files), *faults_of_costs(files), *faults_of_scripts(files), *faults_of_test_names(files), *faults_of_commands(files)]
+    faults = [*faults_of_paths(files), *faults_of_costs(files), *faults_of_twins(files), *faults_of_scripts(files), *faults_of_test_names(files), *faults_of_commands(files)]
     if faults:
         sys.exit("\n".join(faults))
 

@@ -11,8 +11,10 @@
 //! One of them returns an empty text for a value that it cannot read, such as one with leases; that subject then goes to the
 //! general script, now and for some time (`shared/script_choice.rs`).
 //!
-//! Each file of the general script does what a file of `crates/core/src/algorithm/` or `shared/` does in Rust, to the same bytes. The table in
-//! `docs/architecture.md` pairs their functions, and `tests/redis/lua_matches_rust.rs` compares them.
+//! A script and functions in Rust do the same to the same bytes: they clamp, judge, charge and refund alike, and write the
+//! same values. Change both together: the head of each script names its twins. `tests/redis/lua_matches_rust.rs` and
+//! `tests/redis/differential.rs` compare them, and `tests/redis/scripts/specialized.rs` the specialized scripts with the
+//! general one. Only Rust explains: the units left, until when, and the wait of a denial.
 //!
 //! Example: one token bucket, and a request of one unit. The arguments have the nanoseconds of a unit and of a full bucket;
 //! the time is the server's. `script/lone_bucket.lua` reads the instant at which the bucket is full again, moves it

@@ -24,6 +24,12 @@
 -- for their class, 4 if the units that nodes hold come next (for each quota the units and their time in two parts, then
 -- the end of the last lease); the units that each operation took; the time of a block; and the state of each quota that
 -- the first operation was judged by, before its charge. The error of one of many keys is a text that begins with `-`.
+--
+-- Twins in crates/core/src/algorithm/decide.rs: charge, judge, spend, refund.
+-- Twins in view.rs: with_capacity = part.
+-- Twins in apply_operation.rs: available = room, count = uses_up, blocked_for = left.
+-- Twins in subject_value.rs: read_states, read, counted = write_states.
+-- Twins in arguments.rs: read_receipt = push_receipt.
 
 -- A call spends most of its time on making objects, above all functions. So the usual path of an operation is one
 -- piece of code, rare code is made when it is needed, and a subject's state is in few tables.
@@ -70,7 +76,7 @@ for at = 5, first_op - 1, SLOT_FIELDS do
         step = one, slice = one, slices = two, period_u = one, period_n = two,
         most_u = most_u, most_n = most_n, full_u = full_u, full_n = full_n,
         index = false, ends = false, next_ends = false,
-        state = false, counted = false, told = false, wait = 0, is_active = is_active,
+        state = false, counted = false, shown = false, wait = 0, is_active = is_active,
         -- Units that nodes hold, and how long after now those of a log may be spent.
         held = 0, delay = 0,
     }
@@ -127,7 +133,7 @@ local function judge(cost)
     for i = 1, #active do
         local q = active[i]
         local algorithm, part, state = q.algorithm, q.part, q.state
-        q.told, q.wait = not algorithm.wait and algorithm.told(q, state), 0
+        q.shown, q.wait = not algorithm.wait and algorithm.shown(q, state), 0
         if q.held > 0 then state = seen(q) end
         if cost > 0 and cost > algorithm.available(part, state) then
             denied = 1
@@ -264,7 +270,7 @@ local function make_rare()
         for _, q in ipairs(active) do
             if cost > 0 then q.algorithm.settle(q, q.state, now + 1, cost) end
             if q.algorithm.is_over(q, seen(q)) then it.denied = 1 end
-            q.told = q.algorithm.told(q, q.state)
+            q.shown = q.algorithm.shown(q, q.state)
         end
         return blocked_for(), at
     end
@@ -405,7 +411,7 @@ for i = 1, #KEYS do
             if it.held then text, it.held = text .. it.held, false end
             for k = 1, #active do
                 local q = active[k]
-                text = text .. (q.told or q.algorithm.told(q.part, seen(q), q.wait, q.delay))
+                text = text .. (q.shown or q.algorithm.shown(q.part, seen(q), q.wait, q.delay))
             end
             if reply then
                 more = more or {}

@@ -1,9 +1,13 @@
 -- A counter that starts again with each window. The state is the window's number and the count. The windows of a
 -- calendar are in the arguments: this script knows no months.
+--
+-- Twins in fixed_window.rs: current, available, lasts = reset_after, charge, settle, is_over = over, refund, clamp = clamped.
+-- Twins in calendar_windows.rs: place = around.
+-- Twins in stored_state_format.rs: parse = window, text = write, shown = state_of_numbers.
 
 local FixedWindow = {
     new = '0:0',
-    available = 0, told = 0, lasts = 0, until_end = 0, charge = 0, settle = 0, is_over = 0, refund = 0, clamp = 0, fresh = 0,
+    available = 0, shown = 0, lasts = 0, until_end = 0, charge = 0, settle = 0, is_over = 0, refund = 0, clamp = 0, fresh = 0,
     parse = 0, text = 0,
 }
 
@@ -32,7 +36,7 @@ function FixedWindow.available(q, window)
     return max(q.capacity - count, 0)
 end
 
-function FixedWindow.told(q, window)
+function FixedWindow.shown(q, window)
     return pack('>i8i8', current(q, window))
 end
 

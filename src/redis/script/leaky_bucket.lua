@@ -1,8 +1,10 @@
 -- The leaky bucket as a queue. The state is the next free slot, an instant like a TAT.
+--
+-- Twins in bucket.rs: ahead = used, available, charge, refund, clamp.
 
 local LeakyBucket = {
     new = '0', fresh = Instant.fresh, parse = Instant.parse, text = Instant.text,
-    available = 0, told = 0, lasts = 0, charge = 0, refund = 0, clamp = 0,
+    available = 0, shown = 0, lasts = 0, charge = 0, refund = 0, clamp = 0,
 }
 
 local function ahead(next)
@@ -15,7 +17,7 @@ function LeakyBucket.available(q, next)
     return div(u, n, q.tu, q.tn)
 end
 
-function LeakyBucket.told(_, next)
+function LeakyBucket.shown(_, next)
     return pack('>i8i8', ahead(next))
 end
 

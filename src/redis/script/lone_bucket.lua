@@ -8,6 +8,8 @@
 --
 -- The reply is that of `decide.lua`. An empty text means that the value has more than the script knows, and that nothing
 -- was done.
+--
+-- Twins in bucket.rs, in one piece here: verdict, charge, clamp.
 
 local ARGV, call, match, pack, format = ARGV, redis.pcall, string.match, struct.pack, string.format
 local now = tonumber(ARGV[1])

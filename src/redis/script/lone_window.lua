@@ -8,6 +8,8 @@
 --
 -- The reply is that of `decide.lua`. An empty text means that nothing was done: the value has more than the script knows, or
 -- has to be corrected though nothing is charged.
+--
+-- Twins in sliding_window.rs, in one piece here: position, balance, charge, clamp.
 
 local ARGV, call, match, pack, format = ARGV, redis.pcall, string.match, struct.pack, string.format
 local now = tonumber(ARGV[1])

@@ -9,7 +9,9 @@
 -- demand, seven for the microsecond of the end. They stay bytes because a call reads one or two of many. They are expensive
 -- to copy and to collect: they stay in the text that was read, and are cut and joined once.
 --
--- `src/shared/subject_settlement.rs` and `src/shared/wire/node_rows.rs` do the same; docs/architecture.md has the table of twins.
+-- Twins in subject_settlement.rs: begin, hold = held, reset, finish, settle, grant = reserve.
+-- Twins in node_rows.rs: last_end, free = settle, read, settle_ended = end, take_mine = take, own_group = group_of, text = write.
+-- Twins in view.rs: with = with_held.
 --
 -- `available` are the units that fit all quotas.
 local function Holders(slots, active, it, available)

@@ -9,6 +9,8 @@
 -- because most operations read one or two of them.
 --
 -- The reply is one whole number for each operation.
+--
+-- Twins: none. No Rust code counts permits of all nodes.
 
 local MARK, NAME, TIME = 'leases', 8, 7
 local HEAD, ENTRY = #MARK + TIME, NAME + TIME

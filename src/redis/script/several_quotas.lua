@@ -10,6 +10,8 @@
 --
 -- The reply is that of `decide.lua`. An empty text means that nothing was done: the value has more than the script knows,
 -- such as rows of nodes, or has to be corrected though nothing is charged.
+--
+-- Twins in crates/core/src/algorithm/decide.rs, in one piece here: judge, charge.
 
 local ARGV, call, match, pack, format, rep = ARGV, redis.pcall, string.match, struct.pack, string.format, string.rep
 local now = tonumber(ARGV[1])
@@ -110,7 +112,7 @@ for i = 1, #KEYS do
     for row = is_known and not failure and first or last + 1, last, 3 do
         local op, cost, times = ARGV[row], ARGV[row + 1] + 0, ARGV[row + 2] + 0
         while times > 0 do
-            local here, denied, charged, told = times, 0, 0, ''
+            local here, denied, charged, shown = times, 0, 0, ''
             for k = 1, count do
                 local q = quotas[k]
                 if op == 'n' then
@@ -122,9 +124,9 @@ for i = 1, #KEYS do
                 end
                 if q.letter == 't' then
                     local n = q.used % 1000
-                    told = told .. pack(q.form, (q.used - n) / 1000, n)
+                    shown = shown .. pack(q.form, (q.used - n) / 1000, n)
                 else
-                    told = told .. pack(q.form, unpack(q.state))
+                    shown = shown .. pack(q.form, unpack(q.state))
                 end
             end
             if op == 'n' then
@@ -141,7 +143,7 @@ for i = 1, #KEYS do
                     if q.state then q.state[2] = q.state[2] + here * cost end
                 end
             end
-            local text = pack('>i8i8i8i8', here, denied, charged, blocked) .. told
+            local text = pack('>i8i8i8i8', here, denied, charged, blocked) .. shown
             if reply then
                 more = more or {}
                 more[#more + 1] = text

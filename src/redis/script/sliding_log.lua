@@ -2,10 +2,15 @@
 -- entries, oldest first, as bytes: seven for the microsecond, three for the count. They stay bytes because
 -- most decisions read one or two of them, and a log can be long. Entries noted now are added at the end of
 -- the call, so that many operations copy the bytes once.
+--
+-- Twins in sliding_log.rs: leaves_after, is_gone = is_expired, gone = expired, used, tidy, wait = verdict, available.
+-- Twins in sliding_log.rs: lasts = reset_after, charge, settle, refund, clamp.
+-- Twins in stored_state_format.rs: parse = log, text = write.
+-- Twins in view.rs: shown = status_of_log.
 
 local SlidingLog = {
     new = '0:0',
-    available = 0, used = 0, wait = 0, told = 0, lasts = 0, charge = 0, settle = 0, refund = 0, clamp = 0,
+    available = 0, used = 0, wait = 0, shown = 0, lasts = 0, charge = 0, settle = 0, refund = 0, clamp = 0,
     fresh = 0, parse = 0, text = 0,
 }
 
@@ -117,7 +122,7 @@ end
 
 -- A log is long: the reply has its numbers instead. They are the units in use, the time until all of them have left, the
 -- wait of a denial, and if no unit is left the time until one is. Units that nodes hold may be spent for a `delay`.
-function SlidingLog.told(q, log, wait, delay)
+function SlidingLog.shown(q, log, wait, delay)
     local used, window = SlidingLog.used(q, log), 0
     if max(q.capacity - used, 0) <= q.extra then
         window = q.extra < q.capacity and micros_up(SlidingLog.wait(q, log, q.extra + 1)) + delay or -1

@@ -1,9 +1,13 @@
 -- Counters of slices of the period; the oldest counts in proportion. The state is the number of the
 -- newest slice, and its count and those before it, newest first; none if never used.
+--
+-- Twins in sliding_window.rs: position, advance, freshen, available, lasts, until_end = slice_end, charge, settle, refund.
+-- Twins in sliding_window.rs: clamp.
+-- Twins in stored_state_format.rs: parse = slices, text = write, shown = state_of_numbers.
 
 local SlidingWindow = {
     new = '0',
-    available = 0, told = 0, lasts = 0, until_end = 0, charge = 0, settle = 0, refund = 0, clamp = 0,
+    available = 0, shown = 0, lasts = 0, until_end = 0, charge = 0, settle = 0, refund = 0, clamp = 0,
     fresh = 0, parse = 0, text = 0,
 }
 
@@ -50,7 +54,7 @@ function SlidingWindow.available(q, slices)
 end
 
 -- The number of the slice in force, and the counts from it on.
-function SlidingWindow.told(q, slices)
+function SlidingWindow.shown(q, slices)
     local newest, counts = (position(q, slices)), slices
     if slices.newest ~= newest or not slices[1] then
         counts = {}

@@ -1,4 +1,8 @@
 -- An instant. Its text is its nanoseconds, one whole number: Redis keeps that in the least memory.
+--
+-- Twins in bucket.rs: last_step = fresh_until.
+-- Twins in crates/core/src/algorithm/mod.rs: given_back = nanos.
+-- Twins in stored_state_format.rs: parse = instant, text = instant_text.
 
 local Instant = {}
 

@@ -1,6 +1,8 @@
 -- Times and intervals are nanoseconds, far beyond 2^53, the largest number that Lua counts exactly.
 -- They are kept as two numbers: whole microseconds, and a rest of 0 to 999 nanoseconds. The limiter
 -- keeps all of them within 2^59 ns, so every product and quotient below is exact.
+--
+-- Twins: none. Rust has arithmetic of 64 bits.
 
 local ARGV, call, pack, match, format = ARGV, redis.pcall, struct.pack, string.match, string.format
 local floor, fmod, max, min = math.floor, math.fmod, math.max, math.min

@@ -1,9 +1,12 @@
 -- The token bucket as GCRA. The state is the time until the bucket is full, and the TAT, the instant of that. A
 -- call happens at one time, so it counts with the former; the value keeps the latter.
+--
+-- Twins in view.rs: settle.
+-- Twins in bucket.rs: available, lasts = reset_after, charge, refund, clamp.
 
 local TokenBucket = {
     new = '0',
-    available = 0, told = 0, lasts = 0, charge = 0, settle = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
+    available = 0, shown = 0, lasts = 0, charge = 0, settle = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
 }
 
 function TokenBucket.available(q, bucket)
@@ -14,7 +17,7 @@ function TokenBucket.available(q, bucket)
     return div(u, n, q.tu, q.tn)
 end
 
-function TokenBucket.told(_, bucket)
+function TokenBucket.shown(_, bucket)
     return pack('>i8i8', bucket.u, bucket.n)
 end
 

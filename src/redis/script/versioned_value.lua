@@ -5,6 +5,8 @@
 -- its version; and its time to live in milliseconds.
 --
 -- The reply is the time and the value, or 1 if the value was written, else 0.
+--
+-- Twins: none. The service computes what the value contains.
 
 local VERSION = 8
 
