@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Holds the pages for contributors to what exists:
-# - every path that docs/architecture.md and CONTRIBUTING.md name is there, and every type and constant of the former;
-# - docs/architecture.md has every module of src/lib.rs among its floors, and README.md every feature in its table;
+# - every path of CONTRIBUTING.md is there; each of docs/architecture.md is one file, which has the functions beside it,
+#   and each of its types exists;
+# - the picture of the packages is that of their manifests, and the page stays short;
+# - README.md has every feature in its table;
 # - CONTRIBUTING.md names every script and every step of .ci/run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -9,12 +11,13 @@ source scripts/install_requirements.sh
 
 need python3 python3
 
+python3 scripts/draw_crates.py --check
 python3 - <<'PYTHON'
-import pathlib, re, sys
+import pathlib, re, subprocess, sys
 
-MAX_LINES = 185
-ENDINGS = "rs|lua|md|sh|toml|json|yml"
-# A file or folder in backticks or in the picture of the floors; `a/b` alone could be two words.
+MAX_WORDS, MAX_TERMS = 1500, 40
+ENDINGS = "rs|lua|md|sh|toml|json|yml|py"
+# A file or folder in backticks; `a/b` alone could be two words.
 PATH = re.compile(rf"(?:[\w.-]+/)*[\w-]+\.(?:{ENDINGS})\b|(?:[\w.-]+/)+(?![\w.-])")
 
 
@@ -23,45 +26,65 @@ def text(path):
 
 
 def named(page):
-    for code in re.findall(r"```text\n(.*?)```|`([^`\n]+)`", page, re.DOTALL):
-        yield from PATH.findall(re.sub(r"https?://\S+", "", "".join(code)))
+    for code in re.findall(r"`([^`\n]+)`", page):
+        yield from PATH.findall(re.sub(r"https?://\S+", "", code))
 
 
 faults = []
-# The code of the library. Paths of the pages may begin in each.
-SOURCES = ("src", *sorted(map(str, pathlib.Path("crates").glob("*/src"))))
-pages = {path: text(path) for path in ("docs/architecture.md", "CONTRIBUTING.md")}
-for path, page in pages.items():
-    for name in sorted(set(named(page))):
-        if not any(pathlib.Path(root, name).exists() for root in (".", *SOURCES)):
-            faults.append(f"{path}: there is no {name}")
-
-page = pages["docs/architecture.md"]
-code = "".join(text(file) for src in SOURCES for file in pathlib.Path(src).rglob("*.rs"))
-words = set(re.findall(r"^[^/\n]*\b(?:struct|enum|trait|type|fn|mod|const|static) (\w+)|^ +([A-Z]\w*)\b", code, re.MULTILINE))
-words = {word for pair in words for word in pair}
-for name in sorted(set(re.findall(r"`((?:[A-Z]\w*)(?:::\w+)*)`", page))):
-    if not words.issuperset(name.split("::")):
-        faults.append(f"docs/architecture.md: there is no {name} in the code")
-lines = page.count("\n")
-if lines > MAX_LINES:
-    faults.append(f"docs/architecture.md has {lines} lines, more than {MAX_LINES}")
-floors = page.split("```text\n")[1].split("```")[0]
-for module in re.findall(r"^(?:pub(?:\([^)]*\))? )?mod (\w+);", text("src/lib.rs") + text("crates/core/src/lib.rs"), re.MULTILINE):
-    if not re.search(rf"\b{module}(\.rs|/)", floors):
-        faults.append(f"docs/architecture.md: the module {module} is on no floor")
-manifest = text("Cargo.toml").split("\n[features]\n")[1].split("\n[")[0]
-for feature in re.findall(r"^([\w-]+) = ", manifest, re.MULTILINE):
-    if feature != "default" and f"\n| `{feature}`" not in text("README.md"):
-        faults.append(f"README.md: the feature {feature} is not in the table")
-
-page = pages["CONTRIBUTING.md"]
+page = text("CONTRIBUTING.md")
+for name in sorted(set(named(page))):
+    if not any(pathlib.Path(root, name).exists() for root in (".", *pathlib.Path("crates").glob("*/src"))):
+        faults.append(f"CONTRIBUTING.md: there is no {name}")
 for script in sorted(pathlib.Path("scripts").glob("*.sh")):
     if str(script) not in page:
         faults.append(f"CONTRIBUTING.md: {script} is not named")
 for step in " ".join(re.findall(r"^(?:steps|long)=\((.*)\)", text(".ci/run"), re.MULTILINE)).split():
     if f"`{step}`" not in page:
         faults.append(f"CONTRIBUTING.md: the step {step} is not named")
+
+PAGE = "docs/architecture.md"
+page = text(PAGE)
+listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=True).stdout
+files = [pathlib.PurePath(path) for path in listed.splitlines() if pathlib.Path(path).exists()]
+
+
+def meant(name):
+    """The files that a path of the page may mean, which leaves folders out: those with the fewest other folders. Tests only
+    if it begins with `tests`."""
+    *folders, last = name.split("/")
+    found = []
+    for file in files:
+        others = iter(file.parts[:-1])
+        is_meant = "tests" not in file.parts or folders[:1] == ["tests"]
+        if is_meant and file.name == last and all(folder in others for folder in folders):
+            found.append(file)
+    least = min((len(file.parts) for file in found), default=0)
+    return [file for file in found if len(file.parts) == least]
+
+
+for name in sorted(set(named(page))):
+    if name.endswith("/"):
+        parts = name.rstrip("/").split("/")
+        if not any(all(part in file.parts for part in parts) for file in files):
+            faults.append(f"{PAGE}: there is no {name}")
+    elif len(found := meant(name)) != 1:
+        faults.append(f"{PAGE}: {name} may be {len(found)} files: {' '.join(map(str, found))}")
+for name, functions in re.findall(rf"`([\w/]+\.(?:rs|lua))`: ((?:`\w+`(?:, )?)+)", page):
+    for function in re.findall(r"\w+", functions):
+        if not any(re.search(rf"\b(?:fn|function) (?:\w+\.)?{function}\b", text(file)) for file in meant(name)):
+            faults.append(f"{PAGE}: {name} has no function {function}")
+code = "".join(text(file) for file in files if file.suffix == ".rs")
+for name in sorted(set(re.findall(r"`([A-Z]\w*)`", page))):
+    if not re.search(rf"\b(?:struct|enum|trait|type) {name}\b", code):
+        faults.append(f"{PAGE}: there is no type {name}")
+words, terms = len(re.findall(r"\S*\w\S*", page)), page.split("## Words")[1].split("\n## ")[0].count("\n| ") - 1
+if words > MAX_WORDS or terms > MAX_TERMS:
+    faults.append(f"{PAGE}: {words} words, {terms} of them explained; at most {MAX_WORDS} and {MAX_TERMS} are allowed")
+
+features = text("Cargo.toml").split("\n[features]\n")[1].split("\n[")[0]
+for feature in re.findall(r"^([\w-]+) = ", features, re.MULTILINE):
+    if feature != "default" and f"\n| `{feature}`" not in text("README.md"):
+        faults.append(f"README.md: the feature {feature} is not in the table")
 
 sys.exit("\n".join(faults) or None)
 PYTHON
