@@ -45,7 +45,7 @@
 //! - The [local limiter](LocalLimiter)'s memory is bounded, at most 8 MB by default, however many
 //!   keys arrive, and taken as they come. Nothing is swept, no task runs in the background.
 //! - A request without a key never passes silently. By default all requests whose client sent no key
-//!   share one bucket. A server that is set up wrong answers 500 and logs the fix.
+//!   share one bucket. A server that is set up wrong sends 500 and logs the fix.
 //! - If the limiter fails, the response is 503, never 429.
 //! - The clock is read once per decision. One that steps back makes nobody wait for more than a full
 //!   quota longer, or a second if that is more; for a window, two periods in all. Tests use
@@ -119,7 +119,7 @@
 //! | `rules-watch` | no | rule files that are reloaded when they change | notify |
 //! | `redis-tls` | no | `rediss://` addresses | rustls with ring |
 //!
-//! gRPC answers need no feature, and without default features the crate serves plain tower and
+//! gRPC responses need no feature, and without default features the crate serves plain tower and
 //! hyper.
 //!
 //! [`GovernorLimiter`]: tower_ratelimit_core::limiter::GovernorLimiter

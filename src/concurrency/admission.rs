@@ -8,7 +8,7 @@
 //! one.
 //!
 //! Example: two at the same time. The third request of a key gets a grant without a permit, whose decision is a denial, and
-//! is answered 429. In shadow mode it passes uncounted.
+//! gets 429. In shadow mode it passes uncounted.
 
 use std::{
     convert::Infallible,

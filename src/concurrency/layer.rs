@@ -91,7 +91,7 @@ impl<R> ConcurrencyLayer<R> {
     ///
     /// A request of a class is allowed while fewer than max(1, ⌊max · share / 100⌋) requests of its key
     /// are in flight, whatever their classes are. With shares such as 100, 95, 80 and 60 a service under
-    /// load sheds one class after another. A request that is denied for its class alone is answered 503,
+    /// load sheds one class after another. A request that is denied for its class alone gets 503,
     /// see [`shed_status`](Self::shed_status).
     ///
     /// Do not let a client choose its class: take the class from the route, from authentication, or from

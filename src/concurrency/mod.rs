@@ -10,7 +10,7 @@
 //! 2. With fewer than the allowed number in flight it takes a permit, and the inner service is
 //!    called at once. Its response gets [`headers`](tower_ratelimit_core::headers):
 //!    `RateLimit-Policy: "concurrency";q=8;qu="concurrent-requests"` and `RateLimit: "concurrency";r=3`.
-//! 3. Otherwise the [`Reject`](tower_ratelimit_core::reject::Reject) answers 429 at once, or in gRPC, without
+//! 3. Otherwise the [`Reject`](tower_ratelimit_core::reject::Reject) responds with 429 at once, or in gRPC, without
 //!    `Retry-After`, since the end of the other requests is unknown. Nothing is queued.
 //!
 //! The permit is released when the response's body ends, or when its holder is dropped: the response

@@ -93,7 +93,7 @@
 //! # }
 //! ```
 //!
-//! With the two layers the other way round there is no `Caller`, every request is answered 500, and
+//! With the two layers the other way round there is no `Caller`, every request gets 500, and
 //! the log names the fix. Attempts to log in are what verification cannot come before: limit them
 //! by address in a layer of their own around it.
 //!

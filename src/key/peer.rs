@@ -18,7 +18,7 @@ use tower_ratelimit_core::key::{IpPrefix, Key, KeyExtractor};
 /// `tonic`). No header is read, so no client can choose it.
 ///
 /// An axum server must be started with
-/// `app.into_make_service_with_connect_info::<SocketAddr>()`, or every request is answered 500.
+/// `app.into_make_service_with_connect_info::<SocketAddr>()`, or every request gets 500.
 /// Tests of an axum router have no connection: add axum's `MockConnectInfo` after this layer, and
 /// its address is used without a `ConnectInfo`, as for handlers.
 ///

@@ -102,10 +102,10 @@ macro_rules! common_builder_methods {
             self.with_common(|common| common.shadow = shadow)
         }
 
-        /// Whether calls that look like gRPC, by their method and content type, are answered in gRPC,
+        /// Whether calls that look like gRPC, by their method and content type, get responses in gRPC,
         /// with HTTP status 200. Defaults to true.
         ///
-        /// A service that is not gRPC should switch it off: any client could have its denials answered
+        /// A service that is not gRPC should switch it off: any client could get its denials with
         /// 200 by the content type that it sends. It is on by default because a gRPC client treats a 429
         /// as `UNAVAILABLE`, which many retry at once; see [`reject`](tower_ratelimit_core::reject#grpc).
         pub fn grpc(self, grpc: bool) -> Self {

@@ -232,7 +232,7 @@ pub(super) struct LimiterWarnings {
     unsupported: AtomicBool,
     /// The limiter does not support corrections.
     uncorrectable: AtomicBool,
-    /// Corrections fail, since the limiter's store does not answer.
+    /// Corrections fail, since the limiter's store does not respond.
     uncorrected: AtomicBool,
     /// Responses are encoded, so that their units cannot be read.
     encoded: AtomicBool,

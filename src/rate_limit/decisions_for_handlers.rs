@@ -13,7 +13,7 @@ use tower_ratelimit_core::{
 /// extractor.
 ///
 /// The extensions have the innermost one as a [`Decision`], too. A handler that calls a limiter for the
-/// [key](Exposed::key) itself answers a denial as the layer would, see
+/// [key](Exposed::key) itself responds to a denial as the layer would, see
 /// [`Denial`](tower_ratelimit_core::reject::Denial).
 ///
 /// ```

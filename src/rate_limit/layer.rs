@@ -287,7 +287,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// The class of a request: the share of the limit that it may use. Defaults to
     /// [`Priority::CRITICAL`] for all requests.
     ///
-    /// A request that is denied for its class alone is shed: by default it is answered 503, see
+    /// A request that is denied for its class alone is shed: by default it gets 503, see
     /// [`shed_status`](Self::shed_status), and starts no block. The
     /// [`Priority`](tower_ratelimit_core::Priority#a-request-that-is-shed) page has the rules.
     ///
@@ -342,7 +342,7 @@ impl<L, R> RateLimitLayer<L, R> {
     ///
     /// The limiter must have a named tier, see
     /// [`LocalLimiterBuilder::tier`](tower_ratelimit_core::limiter::LocalLimiterBuilder::tier). Requests of a tier that
-    /// it does not have are answered 503, and the first is logged with all tiers of the limiter.
+    /// it does not have get 503, and the first is logged with all tiers of the limiter.
     /// [`Tier::UNLIMITED`] passes uncounted.
     pub fn tier(self, tier: impl Fn(&Parts) -> Tier + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.tier = Some(Arc::new(tier)))
@@ -354,7 +354,7 @@ impl<L, R> RateLimitLayer<L, R> {
     ///
     /// Headers report the request's numbers. Algorithm, period and name are those of the limiter's quota.
     /// The limiter must have exactly one, and support quotas of requests: otherwise requests with a quota
-    /// are answered 503, and the first is logged. A request's quota cannot exceed the room of the
+    /// get 503, and the first is logged. A request's quota cannot exceed the room of the
     /// limiter's own: a window or log holds no more units, and a bucket no more than arrive at its rate
     /// while the limiter's own bucket fills. See [`RequestQuota`] for the parts that are cut.
     ///
@@ -447,7 +447,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// denied as well, see [`max_waiting`](Self::max_waiting). A request of cost 0 is never queued. With
     /// [`all`](Self::all) each limit has queues of its own: a head that another limit denies leaves, and joins the
     /// queue of that limit at its end. The delay of a leaky bucket adds to `longest`. Outside of a tokio runtime with a timer a request that would
-    /// wait is answered 503, and the fault is logged.
+    /// wait gets 503, and the fault is logged.
     ///
     /// Timers are late by a millisecond or two. A token bucket of a [`LocalLimiter`](tower_ratelimit_core::LocalLimiter), alone or
     /// beside other quotas and limits, is therefore charged as of the end of the wait, at most 5 ms ago. So a rate
@@ -473,8 +473,8 @@ impl<L, R> RateLimitLayer<L, R> {
         self.with(|settings| settings.waiting.most = most)
     }
 
-    /// Passes denied requests to the inner service, which decides what becomes of them: a cached answer, a slower
-    /// pool, a second server. Defaults to answering them.
+    /// Passes denied requests to the inner service, which decides what becomes of them: a cached response, a slower
+    /// pool, a second server. Defaults to rejecting them.
     ///
     /// Such a request has its denial, a [`Decision`](tower_ratelimit_core::Decision), in its extensions, whether or not the layer
     /// has [`expose_decision`](Self::expose_decision). With axum it is an extractor, `Option<Decision>`. The status
@@ -491,7 +491,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// - Rejected as without it are requests without a key, on a deny list, of a blocked key, and those that the
     ///   limiter fails to decide.
     ///
-    /// A handler that denies the request after all answers it as the layer would, by
+    /// A handler that denies the request after all responds as the layer would, by
     /// [`into_result`](tower_ratelimit_core::Decision::into_result) and a [`Denial`](tower_ratelimit_core::reject::Denial), which adds the
     /// `Retry-After`. gRPC calls pass in the same way.
     ///

@@ -16,9 +16,9 @@
 //!    layer is [`elastic`](crate::RateLimitLayer::elastic), or is queued if it may
 //!    [`wait`](crate::RateLimitLayer::wait). If it stays denied, the layer's
 //!    [`overflow`](crate::RateLimitLayer::overflow) passes it to the inner service, uncharged and with its denial.
-//! 6. Allowed: the inner service answers. [`count_if`](crate::RateLimitLayer::count_if) and
+//! 6. Allowed: the inner service responds. [`count_if`](crate::RateLimitLayer::count_if) and
 //!    [`final_cost`](crate::RateLimitLayer::final_cost) correct its charge by the response, which gets rate limit
-//!    headers. Denied: the [`Reject`](tower_ratelimit_core::reject::Reject) answers 429, or in gRPC, and the inner
+//!    headers. Denied: the [`Reject`](tower_ratelimit_core::reject::Reject) responds with 429, or in gRPC, and the inner
 //!    service is not called.
 //!
 //! The service's error type is left alone: a rejection is a response, so there is no error to handle,
@@ -42,7 +42,7 @@
 //!
 //! | from the outside in | why there |
 //! |---|---|
-//! | CORS, tracing, compression | they also see the answers of what follows |
+//! | CORS, tracing, compression | they also see the responses of what follows |
 //! | a limit by address | guards authentication itself, which is where passwords are guessed |
 //! | authentication | verifies the credential and inserts what it found out into the extensions |
 //! | a limit by [verified identity](tower_ratelimit_core::key#verified-identities) | a key that no client can make up |
@@ -63,7 +63,7 @@
 //! so the cost of a batch is a header or parameter that the application checks, with
 //! [`cost`](crate::RateLimitLayer::cost), or the handler that has read the body charges it, through a handle of
 //! the [limiter](crate::RateLimitLayer::limiter). With
-//! [`into_result`](tower_ratelimit_core::Decision::into_result) that handler answers a denial as a layer does.
+//! [`into_result`](tower_ratelimit_core::Decision::into_result) that handler responds to a denial as a layer does.
 //!
 //! # Examples
 //!

@@ -295,7 +295,7 @@ impl<L: Limiter, R> Reservation<L, R> {
         let cost = self.cost.unwrap_or(charged);
         // The fallback has answered, which cannot refund a charge of the store.
         if decision.is_degraded() && !self.decision.is_degraded() && cost < charged {
-            let fault = "the store did not answer, so its charge was not refunded";
+            let fault = "the store did not respond, so its charge was not refunded";
             return self.keep(Some(&LimiterError::unavailable(fault)));
         }
         // Units beyond the charge are charged as far as there are any.

@@ -259,7 +259,7 @@ impl StoreWatch {
             (Change::Replaced { after }, Some(server)) => (
                 back,
                 format!(
-                    "another server of the cluster has the keys of {server}, which did not answer \
+                    "another server of the cluster has the keys of {server}, which did not respond \
                      for {:?}",
                     ms(after)
                 ),

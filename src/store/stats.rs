@@ -71,7 +71,7 @@ impl StoreStats {
         self.script_loads
     }
 
-    /// The time within which `percent` of the calls since `earlier` were answered, from when they were made: waits for a
+    /// The time within which `percent` of the calls since `earlier` got their response, from when they were made: waits for a
     /// connection and for other calls are part of it. At most a quarter too long, at least 20 µs and at most 17 s.
     /// `None` if there was no such call.
     pub fn call_time(&self, percent: u32, earlier: &Self) -> Option<Duration> {
@@ -136,7 +136,7 @@ const STEP: u64 = 4;
 /// The steps of the first bucket's times, at most.
 const FIRST: u64 = 4;
 
-/// How many calls were answered within each time.
+/// How many calls got their response within each time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct CallTimes([u64; BUCKETS]);
 
@@ -154,7 +154,7 @@ impl CallTimers {
 }
 
 impl CallTimes {
-    /// The least upper bound of a bucket with which `percent` of the calls since `earlier` were answered. `None` without
+    /// The least upper bound of a bucket with which `percent` of the calls since `earlier` got their response. `None` without
     /// such calls.
     fn percentile(&self, percent: u32, earlier: &Self) -> Option<Duration> {
         let counts = self.0.iter().zip(&earlier.0);

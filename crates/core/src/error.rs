@@ -170,7 +170,7 @@ impl Error for KeyError {}
 
 /// A limiter could not decide.
 ///
-/// This is never a denial: the layer answers it with 503, not 429.
+/// This is never a denial: the layer responds to it with 503, not 429.
 #[derive(Debug)]
 pub struct LimiterError {
     kind: LimiterErrorKind,
@@ -185,7 +185,7 @@ pub struct LimiterError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LimiterErrorKind {
-    /// The store behind the limiter did not answer.
+    /// The store behind the limiter did not respond.
     Unavailable,
     /// The limiter does not know this operation.
     Unsupported,
@@ -196,7 +196,7 @@ impl LimiterError {
     pub fn unavailable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self {
             kind: LimiterErrorKind::Unavailable,
-            message: "the limiter's store did not answer".into(),
+            message: "the limiter's store did not respond".into(),
             source: Some(source.into()),
             beside: None,
             is_logged: false,

@@ -247,7 +247,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
                 // The fallback has answered, which cannot refund a charge of the store.
                 Some(receipt) if receipt.is_degraded() && correction.refunds_store() => {
                     balance.on_unconfirmed_refund(correction.refunded);
-                    let fault = "the store did not answer, so its charge was not refunded";
+                    let fault = "the store did not respond, so its charge was not refunded";
                     self.error = Some(LimiterError::unavailable(fault).into());
                 }
                 Some(receipt) => {

@@ -133,7 +133,7 @@ async fn without_redis_all_are_answered_503_if_they_must_not_pass() {
     let message = lines.take();
     assert_eq!(message.len(), 10);
     assert!(
-        message.iter().all(|line| line.contains("did not answer")),
+        message.iter().all(|line| line.contains("did not respond")),
         "{message:?}"
     );
     assert_eq!(layer.tracked_keys(), 0);

@@ -217,7 +217,7 @@ impl<'a> DecisionPart<'a> {
         self.ruling.charged
     }
 
-    /// The error of this limit, if its store did not answer while others did. Only operations that end charges have
+    /// The error of this limit, if its store did not respond while others did. Only operations that end charges have
     /// such a decision: a list of [`Settle`](crate::decision::Op::Settle), [`Refund`](crate::decision::Op::Refund),
     /// [`Hit`](crate::decision::Op::Hit) and [`Spend`](crate::decision::Op::Spend). All others are an error as a whole.
     pub fn error(&self) -> Option<&'a LimiterError> {

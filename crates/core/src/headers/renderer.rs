@@ -317,7 +317,7 @@ impl Headers {
     ///
     /// Denials alone report waits, each time with a [`jitter`](Self::jitter) of its own. A
     /// redirect (3xx) should have none of the fields: the status is for the caller to know. To
-    /// answer a denial, [`Decision::into_result`] does all of it.
+    /// respond to a denial, [`Decision::into_result`] does all of it.
     ///
     /// ```
     /// use http::HeaderMap;

@@ -208,7 +208,7 @@ where
 /// A key from what an outer layer found out and put into the request's extensions, such as the
 /// claims of a token that it verified.
 ///
-/// Where there is no `T` at all the key is unavailable, which is a fault of the server and answered
+/// Where there is no `T` at all the key is unavailable, which is a fault of the server, and the response is
 /// 500: that layer is missing, or it is inside the one that limits. The outer layer must insert a
 /// `T` for every request that passes. For requests without credentials, insert a `T` that the closure
 /// maps to a shared key or to `None`.

@@ -44,7 +44,7 @@ impl Tier {
     pub const UNLIMITED: Self = Self(Which::Unlimited);
 
     /// The tier of this name in the limiter. The empty name is the [default](Self::DEFAULT) tier's. A name
-    /// that the limiter does not have is an error of the decision, which a layer answers with 503.
+    /// that the limiter does not have is an error of the decision, for which a layer sends 503.
     pub const fn named(name: &'static str) -> Self {
         Self(Which::Named(name))
     }

@@ -182,7 +182,7 @@ impl Quota {
     /// are denied.
     ///
     /// The layer delays by tokio's timer. Without the feature `tokio`, or a tokio runtime with a timer, a request that
-    /// would wait is answered 503, and the fault is logged.
+    /// would wait gets 503, and the fault is logged.
     pub const fn leaky_bucket(mut self, queue: u64) -> Self {
         self.algorithm = Algorithm::LeakyBucket { queue };
         self

@@ -221,7 +221,7 @@ const fn in_words(kind: RejectionKind) -> &'static str {
 /// Room for what a rejection and the rate-limit fields need, so that the map is built once.
 const MOST_FIELDS: usize = 10;
 
-/// The answer of a built-in rejection: `http` makes it, except to gRPC calls.
+/// The response of a built-in rejection: `http` makes it, except to gRPC calls.
 fn built_in<B: RejectionBody>(
     rejection: &Rejection<'_>,
     http: impl FnOnce() -> Response<B>,

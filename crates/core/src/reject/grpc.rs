@@ -1,4 +1,4 @@
-//! gRPC's answers: a response that consists of trailers only, which travel as HTTP headers.
+//! gRPC's denials: a response that consists of trailers only, which travel as HTTP headers.
 
 use std::time::Duration;
 
@@ -28,17 +28,17 @@ impl Rejection<'_> {
     /// Whether the request is a gRPC call, by its method and content type; never where the layer's
     /// [`grpc`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.grpc) is switched off.
     pub fn is_grpc(&self) -> bool {
-        // A call is always a POST: a GET that claims to be one must not be answered 200, which
+        // A call is always a POST: a GET that claims to be one must not get 200, which
         // caches keep.
         self.detects_grpc && self.parts().method == Method::POST && is_grpc(&self.parts().headers)
     }
 
-    /// The answer to a gRPC call, see the [module](super#grpc).
+    /// The response to a gRPC call, see the [module](super#grpc).
     pub fn grpc_response<B: RejectionBody>(&self) -> Response<B> {
         self.grpc_response_with(default_message(self.kind()))
     }
 
-    /// The answer with a message of your own, percent-encoded as gRPC requires. Many peers accept
+    /// The response with a message of your own, percent-encoded as gRPC requires. Many peers accept
     /// no more than 8 KiB of fields, so it should be short.
     pub fn grpc_response_with<B: RejectionBody>(&self, message: &str) -> Response<B> {
         response(self, message)

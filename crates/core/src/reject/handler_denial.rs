@@ -1,4 +1,4 @@
-//! Denials by handlers, answered as a layer answers.
+//! Responses of handlers to denied requests, like those of a layer.
 
 use std::{
     any::Any,
@@ -20,7 +20,7 @@ use crate::{
     log::{self, Code},
 };
 
-/// A denial that a handler answers as a layer would: with the rate-limit fields and, by default, as a
+/// A denial whose response is that of a layer: with the rate-limit fields and, by default, as a
 /// problem document with status 429.
 ///
 /// [`Decision::into_result`] makes it, for `?`. With the feature `axum` it is a response, and with
@@ -54,11 +54,11 @@ use crate::{
 /// A handler that fails in other ways as well returns `axum::response::Result`, which takes this
 /// and all other responses from `?`.
 ///
-/// The answer to HEAD and to a gRPC call is another one, and a layer around the handler may have
+/// The response to HEAD and to a gRPC call is another one, and a layer around the handler may have
 /// settings of its own: [`for_request`](Self::for_request) heeds all three.
 ///
 /// A limiter that fails turns into one, too: `limiter.acquire(&key, 1).await?.into_result()?` is
-/// answered 503 with `Retry-After: 1` then.
+/// a response of 503 with `Retry-After: 1` then.
 // Boxed, because every `Result` of the handler would carry the room for it.
 pub struct Denial(Box<Inner>);
 
@@ -103,7 +103,7 @@ impl Denial {
         }))
     }
 
-    /// Answers this request: HEAD without a body, a gRPC call [in gRPC](super#grpc), and by the
+    /// Responds to this request: HEAD without a body, a gRPC call [in gRPC](super#grpc), and by the
     /// settings of the layer around the handler. Defaults to a GET without fields.
     ///
     /// The settings are the [`headers`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.headers), the
@@ -128,7 +128,7 @@ impl Denial {
     ///     Ok(String::from("all is well"))
     /// }
     ///
-    /// // A denial of either limit is answered in plain text.
+    /// // The response to a denial of either limit is plain text.
     /// let layer = RateLimitLayer::new(Quota::per_second(100), Global)
     ///     .rejection(PlainText)
     ///     .expose_decision(true);
@@ -144,7 +144,7 @@ impl Denial {
         self
     }
 
-    /// Which headers the answer carries. Defaults to the layer's, see
+    /// Which headers the response carries. Defaults to the layer's, see
     /// [`for_request`](Self::for_request), or else to [`Headers::new`].
     #[must_use]
     pub fn headers(mut self, headers: Headers) -> Self {
@@ -152,7 +152,7 @@ impl Denial {
         self
     }
 
-    /// The rejection that axum answers with. Defaults to the layer's, see
+    /// The rejection that makes axum's response. Defaults to the layer's, see
     /// [`for_request`](Self::for_request), or else to [`ProblemJson`]. For other bodies than axum's
     /// see [`response_by`](Self::response_by).
     #[cfg(feature = "axum")]
@@ -162,7 +162,7 @@ impl Denial {
         self
     }
 
-    /// The rejection that axum answers with, made by a closure.
+    /// The rejection that makes axum's response, as a closure.
     ///
     /// ```
     /// use axum::response::IntoResponse;
@@ -189,7 +189,7 @@ impl Denial {
         }
     }
 
-    /// The answer with a body that the built-in rejections can make, for services without axum.
+    /// The response with a body that the built-in rejections can make, for services without axum.
     ///
     /// ```
     /// use http::Response;
@@ -213,7 +213,7 @@ impl Denial {
         self.response_by(chosen.unwrap_or(&ProblemJson))
     }
 
-    /// The answer that this rejection makes, with the rate-limit fields.
+    /// The response that this rejection makes, with the rate-limit fields.
     pub fn response_by<B>(&self, rejection: &(impl Reject<B> + ?Sized)) -> Response<B> {
         self.with_rejection(|refused, headers| answer(rejection, refused, &Renderer::once(headers)))
     }
@@ -257,7 +257,7 @@ impl Denial {
         }
     }
 
-    /// How the layer around the handler answers.
+    /// How the layer around the handler rejects requests.
     fn style(&self) -> Option<&AnswerStyle> {
         self.0.parts.as_ref()?.extensions.get()
     }
@@ -277,7 +277,7 @@ fn report(error: &LimiterError) {
     }
 }
 
-/// A limiter that failed is answered as a layer does it: 503. The first error of a process is logged.
+/// Where the limiter failed, the response is 503, as that of a layer. The first error of a process is logged.
 impl From<LimiterError> for Denial {
     fn from(error: LimiterError) -> Self {
         report(&error);
@@ -301,7 +301,7 @@ impl From<Denial> for tonic::Status {
         let mut fields = response.into_parts().0.headers;
         // tonic writes it.
         fields.remove(http::header::CONTENT_TYPE);
-        Self::from_header_map(&fields).expect("gRPC's answers have a status")
+        Self::from_header_map(&fields).expect("gRPC's responses have a status")
     }
 }
 

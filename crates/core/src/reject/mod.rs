@@ -10,10 +10,10 @@
 //! The first three need to know how to make the service's response body, see [`RejectionBody`]. A
 //! closure makes it itself, so it works with any body.
 //!
-//! They also send `Cache-Control: no-store`, since RFC 6585 forbids caches to store a 429, and answer
+//! They also send `Cache-Control: no-store`, since RFC 6585 forbids caches to store a 429, and respond to
 //! HEAD with the fields of a GET, also its `Content-Length`, and no body. They reveal nothing about the
 //! key, the server's set-up or other clients. To a denial the layer then adds the
-//! [rate-limit fields](crate::headers), whatever made it, unless it answers a gRPC call in gRPC.
+//! [rate-limit fields](crate::headers), whatever made it, unless it is in gRPC, to a gRPC call.
 //!
 //! A handler that calls a limiter itself responds in the same way with a [`Denial`], which
 //! [`Decision::into_result`](crate::Decision::into_result) makes for `?`.
@@ -21,7 +21,7 @@
 //! # gRPC
 //!
 //! A gRPC client takes a bare 429 for `UNAVAILABLE`. So calls whose content type is
-//! `application/grpc` are answered with HTTP status 200 and these fields only:
+//! `application/grpc` get HTTP status 200 and these fields only:
 //!
 //! - `grpc-status`: 8 (`RESOURCE_EXHAUSTED`) for a denial, 3 (`INVALID_ARGUMENT`) for a missing
 //!   key, 13 (`INTERNAL`) for one that the server could not read, 14 (`UNAVAILABLE`) for a limiter
@@ -32,7 +32,7 @@
 //! - on denials by a limit on [concurrency](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/concurrency/index.html) no wait, since it is unknown;
 //! - on other denials `grpc-retry-pushback-ms: -1`: don't retry.
 //!
-//! The answer is one HEADERS frame that ends the stream, so the connection and the other calls on
+//! The response is one HEADERS frame that ends the stream, so the connection and the other calls on
 //! it continue, and a client that is still sending gets a reset.
 //!
 //! gRPC-Web (`application/grpc-web`) is not gRPC here. Put the layer inside the one that translates
@@ -42,12 +42,12 @@
 //!
 //! A closure calls [`Rejection::grpc_response`] where it wants the same.
 //!
-//! The content type is the client's to choose. So any client of a service that is not gRPC can have
-//! its own denials answered 200 by sending POST with this content type: no other client is harmed, but
+//! The content type is the client's to choose. So any client of a service that is not gRPC can get
+//! its own denials with 200 by sending POST with this content type: no other client is harmed, but
 //! monitoring that counts statuses is misled.
 //! [`RateLimitLayer::grpc(false)`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.grpc) switches the detection off, and
 //! should do so wherever no gRPC is served. It is on by default because the other mistake costs
-//! more: a gRPC client that is answered 429 takes it for `UNAVAILABLE`, and many retry that at
+//! more: a gRPC client that gets 429 takes it for `UNAVAILABLE`, and many retry that at
 //! once.
 //!
 //! # Examples

@@ -21,7 +21,7 @@ use crate::{
 )]
 pub trait Reject<B>: Send + Sync + 'static {
     /// The response. The layer adds the [rate-limit fields](crate::headers) to a denial, unless
-    /// this answers a gRPC call in gRPC: such a client reads the wait from gRPC's own fields. Both
+    /// it is in gRPC, to a gRPC call: such a client reads the wait from gRPC's own fields. Both
     /// have gRPC's content type: the request, see [`is_grpc`](Rejection::is_grpc), and the response.
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B>;
 
@@ -255,7 +255,7 @@ pub fn answer<B>(
     response
 }
 
-/// Whether a gRPC call is answered in gRPC. Its client reads the wait from gRPC's own fields, and a
+/// Whether the response to a gRPC call is gRPC's. Its client reads the wait from gRPC's own fields, and a
 /// response of trailers alone should be small. The request is checked first: that takes less time.
 fn answers_grpc<B>(rejection: &Rejection<'_>, response: &Response<B>) -> bool {
     rejection.is_grpc() && is_grpc(response.headers())
