@@ -27,7 +27,9 @@ new, add, program, run, ask, expected = [text for _, text in blocks]
 example = (crate / "examples/quickstart/src/main.rs").read_text(encoding="utf-8")
 readme = (crate / "README.md").read_text(encoding="utf-8")
 assert program == example, "docs/quickstart.md and examples/quickstart differ"
-assert f"```rust,no_run\n{example}```\n" in readme, "README.md and examples/quickstart differ"
+for kind, block in ("rust,no_run", example), ("sh", add):
+    assert f"```{kind}\n{block}```\n" in readme, f"README.md has another block of {kind} than docs/quickstart.md"
+assert ask.split("'")[-2] in readme, "README.md sends other requests than docs/quickstart.md"
 
 with socket.socket() as probe:
     probe.bind(("127.0.0.1", 0))

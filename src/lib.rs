@@ -1,55 +1,66 @@
-//! Rate limiting for tower, axum and tonic: exact, bounded in memory, with standard headers.
+//! A rate limit for axum, tonic, hyper and any other service of tower: a client that sends too much
+//! gets 429 Too Many Requests, and everybody else is served.
 //!
-//! ```
+//! ```no_run
+//! use std::net::SocketAddr;
+//!
 //! use axum::{Router, routing::get};
 //! use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
 //!
-//! let app: Router = Router::new()
+//! # #[tokio::main]
+//! # async fn main() -> std::io::Result<()> {
+//! let app = Router::new()
 //!     .route("/", get(|| async { "hello" }))
 //!     .layer(RateLimitLayer::new(Quota::per_second(10).burst(20), PeerIp));
+//!
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+//! // Gives `PeerIp` the address of the client.
+//! let app = app.into_make_service_with_connect_info::<SocketAddr>();
+//! axum::serve(listener, app).await
+//! # }
 //! ```
 //!
-//! Each address may send ten requests a second, and twenty at once after a pause. The layer denies
-//! all requests beyond that with 429, `Retry-After`, `RateLimit` headers and a problem document;
-//! they do not reach the router. [`PeerIp`] needs the server to be started with
-//! `app.into_make_service_with_connect_info::<SocketAddr>()`.
-//!
-//! The [cookbook](guide::cookbook) has more set-ups of at most fifteen lines: API keys, logins,
-//! several routes, CORS, tests, Prometheus and others.
-//!
-//! # The way of a request
-//!
-//! ```text
-//! request ─ key ─▶ Key ─ limiter ─▶ Decision ─┬─ allowed ─▶ inner service ─ headers ─▶ response
-//!                                             └─ denied ──▶ reject (429, or gRPC status 8)
-//! ```
-//!
-//! | step | module | what you choose |
-//! |---|---|---|
-//! | what is allowed | [`Quota`] | rate, burst, name, and one of [five algorithms](guide) |
-//! | whom it is counted for | [`key`] | [`PeerIp`], [`ClientIp`], [`Header`], a closure, a tuple of these |
-//! | who decides | [`limiter`] | [`LocalLimiter`], `RedisLimiter` for all nodes together, [`GovernorLimiter`], your own |
-//! | fields of responses | [`headers`] | draft-11 and `X-RateLimit-*` by default |
-//! | what a denial looks like | [`reject`] | problem document, text, empty, a closure; gRPC by itself |
-//! | observation | [`observe`] | tracing, metrics, a closure |
-//! | where it sits | [`rate_limit`] | costs, tiers, lists, what counts, waiting, shadow mode |
-//! | how many at the same time | [`concurrency`] | a limit around the rate |
-//!
-//! The other end, clients that stay under limits, is the crate
-//! [tower-ratelimit-client](https://docs.rs/tower-ratelimit-client).
+//! Each address may send ten requests a second, and a burst of twenty after a pause. The layer denies
+//! all requests beyond that with 429, `Retry-After`, `RateLimit` fields and a problem document; they
+//! do not reach the router. The [quickstart](guide::quickstart) begins in an empty folder, and the
+//! [cookbook](guide::cookbook) has API keys, logins, several routes, CORS, tests, Prometheus and more
+//! in at most fifteen lines each.
 //!
 //! # Guarantees
 //!
-//! - A key that was idle gets exactly its burst, never more. At exactly [`Decision::retry_after`] the
-//!   denied request passes if nothing else came on its key, a microsecond earlier it does not.
-//! - The [local limiter](LocalLimiter)'s memory is bounded, at most 8 MB by default, however many
+//! - **Exact.** A key that was idle gets exactly its burst, never more. At exactly
+//!   [`Decision::retry_after`] the denied request passes if nothing else came on its key, a
+//!   microsecond earlier it does not.
+//! - **Bounded.** The [local limiter](LocalLimiter)'s memory is at most 8 MB by default, however many
 //!   keys arrive, and taken as they come. Nothing is swept, no task runs in the background.
-//! - A request without a key never passes silently. By default all requests whose client sent no key
-//!   share one bucket. A server that is set up wrong sends 500 and logs the fix.
-//! - If the limiter fails, the response is 503, never 429.
+//! - **Not to be bypassed.** A request without a key never passes silently: by default all requests
+//!   whose client sent no key share one bucket. A server that is set up wrong sends 500 and logs
+//!   the fix. If the limiter fails, the response is 503, never 429.
+//! - **One limit for all nodes**, with the feature `redis`: what one process would decide, in at most
+//!   one round trip, with a deadline, and a plan for when Redis is gone.
 //! - The clock is read once per decision. One that steps back makes nobody wait for more than a full
 //!   quota longer, or a second if that is more; for a window, two periods in all. Tests use
 //!   [`ManualClock`] and never wait.
+//!
+//! # Five types
+//!
+//! ```text
+//! request ─ key ─▶ Key ─ limiter ─▶ Decision ─┬─ allowed ─▶ inner service ─ fields ─▶ response
+//!                                             └─ denied ──▶ reject (429, or gRPC status 8)
+//! ```
+//!
+//! | type | what it is |
+//! |---|---|
+//! | [`Quota`] | what is allowed: rate, burst, name, and one of [five algorithms](guide) |
+//! | [`PeerIp`] | whom it is counted for. Other keys: [`ClientIp`] behind proxies, [`Header`], a closure, a tuple of these, all in [`key`] |
+//! | [`RateLimitLayer`] | the layer around a service: costs, tiers, lists, what counts, waiting, shadow mode |
+//! | [`LocalLimiter`] | counts in this process, for a layer and for handlers that charge, look, refund, block. `RedisLimiter` does so for all nodes; your own is a [`Limiter`] |
+//! | [`Decision`] | the outcome, as handlers, closures and observers get it |
+//!
+//! Around these: the fields of responses in [`headers`], the form of a denial in [`reject`], logs and
+//! metrics in [`observe`], requests at the same time in [`concurrency`], costs that stand at the end of
+//! a response in [`spend`]. Clients that stay under limits are the crate
+//! [tower-ratelimit-client](https://docs.rs/tower-ratelimit-client).
 //!
 //! # Behind a proxy
 //!
@@ -104,20 +115,20 @@
 //! | feature | default | gives | costs |
 //! |---|---|---|---|
 //! | `axum` | yes | [`PeerIp`] from `ConnectInfo`, matched routes, [`Decision`] and [`ClientAddress`] as extractors, rejections for axum's body | axum without its default features |
-//! | `cpu-counter` | yes | [`OsClock`] reads the CPU's counter, which is cheaper than the operating system's clock | `tower-ratelimit-cpu-counter`, which is one function |
-//! | `calendar` | no | quotas per week, month and year of the calendar, days and times of day in a time zone: `per_month`, `in_zone` | jiff, with the system's zones |
-//! | `governor` | no | [`GovernorLimiter`] | governor without its default features |
+//! | `cpu-counter` | yes | [`OsClock`] reads the CPU's counter, and the operating system's clock every 50 ms | `tower-ratelimit-cpu-counter`, which is one function |
+//! | `calendar` | no | quotas per week, month and year of the calendar, days and times of day in a time zone, also from a billing day: `Quota::per_month(1_000).in_zone("Europe/Berlin")` | jiff, with the system's zones |
+//! | `governor` | no | [`GovernorLimiter`]: a `governor::RateLimiter` that you already have, behind this layer | governor without its default features |
 //! | `tonic` | no | [`PeerIp`] from tonic's connection info, rejections for tonic's body, a `Status` from a [`Denial`](reject::Denial) | tonic without its default features |
-//! | `tokio` | with `axum`, `tonic` | delays: leaky buckets as queues, denied requests that wait | tokio's timer |
-//! | `serde` | no | [`Quota`], [`OwnedQuota`] and [`QuotaList`] in configuration files | serde with derive |
+//! | `tokio` | with `axum`, `tonic`, `rules`, `shared` and what brings these | delays: leaky buckets as queues, denied requests that wait | tokio's timer |
+//! | `serde` | no | [`Quota`], [`OwnedQuota`] and [`QuotaList`] in configuration files, as `"100/minute burst 200"` or as a table | serde with derive |
 //! | `llm` | no | [readers](spend) of the tokens that language models report | memchr |
 //! | `tracing` | no | `TracingObserver`; [faults](guide::troubleshooting) are events where a subscriber listens, else they are printed | tracing |
 //! | `metrics` | no | `MetricsObserver` | metrics |
 //! | `shared` | no | `SharedLimiter`: one limit for all nodes, through a store of your own | futures-util, tokio |
 //! | `redis` | no | `RedisLimiter`, `RedisStore`: one limit for all nodes, through a server, a cluster or sentinels | `shared`, redis without its default features |
+//! | `redis-tls` | no | `rediss://` addresses | rustls with ring |
 //! | `rules` | no | limits in files that operators write, in YAML, JSON or TOML, and a layer that keeps its counts when they are reloaded | granit-parser, toml, arc-swap, tokio |
 //! | `rules-watch` | no | rule files that are reloaded when they change | notify |
-//! | `redis-tls` | no | `rediss://` addresses | rustls with ring |
 //!
 //! gRPC responses need no feature, and without default features the crate serves plain tower and
 //! hyper.
