@@ -63,6 +63,12 @@ table() {
     cost axum_gcra 'axum_gcra = "0.1"'
     cost 'limitador, in memory' 'limitador = { version = "0.14", default-features = false }'
     cost tower-resilience-ratelimiter 'tower-resilience-ratelimiter = "0.14"'
+    cost tower-rate-limit-redis 'tower-rate-limit-redis = "1.0"'
+    cost tower-rate-limit-fred 'tower-rate-limit-fred = "2.1"'
+    cost tower-redis-cell 'tower-redis-cell = "0.3"'
+    cost 'axum-limit, `redis`' 'axum-limit = { version = "0.1", features = ["redis"] }'
+    cost 'trypema, `redis-tokio`' 'trypema = { version = "2.2", features = ["redis-tokio"] }'
+    cost 'throttled, `redis`' 'throttled = { version = "0.1", features = ["redis"] }'
 }
 
 table | tee "$work/table.md"

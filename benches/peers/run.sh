@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # This crate beside its peers, on this machine: `bash benches/peers/run.sh`, or only some parts, named behind it. It
 # takes about eleven minutes after the first build. Tables go to the terminal, and with JSON and pictures to
-# target/peers/report; `--save` puts them into benches/peers/results, and into COMPARE.md the first rows and the targets
-# that were not met. `--quick` measures each in one round, without ten million keys, in about four minutes: to see that
+# target/peers/report; `--save` puts them into benches/peers/results, the first rows into COMPARE.md, and the targets that
+# were not met into benches/README.md. `--quick` measures each in one round, without ten million keys, in about four minutes: to see that
 # everything can be measured, not to compare.
 #
 # Parts: decision middleware instructions allocations memory stall growth http redis
@@ -39,7 +39,7 @@ if [ -n "$save" ]; then
     cp "$target"/report/{README.md,report.json} "$target"/report/*.svg "$results/"
     need python3 python3
     python3 benches/peers/put_into_page.py COMPARE.md run "$target/report/summary.md"
-    python3 benches/peers/put_into_page.py COMPARE.md unmet "$target/report/unmet.md"
+    python3 benches/peers/put_into_page.py benches/README.md unmet "$target/report/unmet.md"
     # The last line stays the summary.
     tail -n 1 "$target/report/report.txt"
 fi

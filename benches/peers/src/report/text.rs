@@ -18,7 +18,7 @@ pub(super) fn report(report: &Report) -> String {
 /// The whole run on one page.
 pub(super) fn page<'a>(run: &Report, pictures: impl Iterator<Item = &'a str>) -> String {
     let mut text = format!(
-        "# A run of `benches/peers/run.sh`\n\n[COMPARE](../../../COMPARE.md) has the method \
+        "# A run of `benches/peers/run.sh`\n\n[The page above](../../README.md) has the method \
          and the meaning.\n\n```text\n{}```\n",
         report(run)
     );
