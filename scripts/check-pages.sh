@@ -3,8 +3,9 @@
 # - every path of CONTRIBUTING.md is there; each of docs/architecture.md is one file, which has the functions beside it,
 #   and each of its types exists;
 # - the picture of the packages is that of their manifests, and the page stays short;
-# - README.md has every feature in its table;
-# - CONTRIBUTING.md names every script and every step of .ci/run.
+# - src/lib.rs has every feature in its table;
+# - CONTRIBUTING.md names every script and every step of .ci/run;
+# - README.md, COMPARE.md and each entry of CHANGELOG.md are no longer than a reader's patience.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/install_requirements.sh
@@ -83,8 +84,17 @@ if words > MAX_WORDS or terms > MAX_TERMS:
 
 features = text("Cargo.toml").split("\n[features]\n")[1].split("\n[")[0]
 for feature in re.findall(r"^([\w-]+) = ", features, re.MULTILINE):
-    if feature != "default" and f"\n| `{feature}`" not in text("README.md"):
-        faults.append(f"README.md: the feature {feature} is not in the table")
+    if feature != "default" and f"\n//! | `{feature}`" not in text("src/lib.rs"):
+        faults.append(f"src/lib.rs: the feature {feature} is not in the table")
+
+entries = re.split(r"^(?=## )", text("CHANGELOG.md"), flags=re.MULTILINE)[1:]
+for name, length, limit in [
+    ("README.md", text("README.md").count("\n"), "90 lines"),
+    ("COMPARE.md", len(text("COMPARE.md").split()), "3000 words"),
+    *(("CHANGELOG.md, " + entry.split("\n")[0], entry.count("\n"), "60 lines") for entry in entries),
+]:
+    if length > int(limit.split()[0]):
+        faults.append(f"{name} has {length}, more than {limit}")
 
 sys.exit("\n".join(faults) or None)
 PYTHON

@@ -10,8 +10,8 @@ if [ "$(git rev-parse --is-shallow-repository)" = true ]; then
     echo "error: a shallow clone does not know its tags; \`git fetch --unshallow --tags\` first" >&2
     exit 1
 fi
-# A release is tagged `v` and its version.
-if ! tag=$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null); then
+# A release is tagged `v` and its version. Its own commit is compared with the release before it.
+if ! tag=$(git describe --tags --abbrev=0 --match 'v[0-9]*' HEAD^ 2>/dev/null); then
     echo "no tag yet: there is no release to compare with"
     exit 0
 fi
