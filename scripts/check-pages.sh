@@ -5,6 +5,7 @@
 # - the picture of the packages is that of their manifests, and the page stays short;
 # - src/lib.rs has every feature in its table;
 # - CONTRIBUTING.md names every script and every step of .ci/run;
+# - links of pages lead to files and headings that exist, on GitHub's pages of this repository, too;
 # - README.md, COMPARE.md and each entry of CHANGELOG.md are no longer than a reader's patience.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -86,6 +87,30 @@ features = text("Cargo.toml").split("\n[features]\n")[1].split("\n[")[0]
 for feature in re.findall(r"^([\w-]+) = ", features, re.MULTILINE):
     if feature != "default" and f"\n//! | `{feature}`" not in text("src/lib.rs"):
         faults.append(f"src/lib.rs: the feature {feature} is not in the table")
+
+def headings(path):
+    """The anchors that GitHub gives to the headings of a page."""
+    lines = re.findall(r"^#+ (.*)", re.sub(BLOCK, "", text(path)), re.MULTILINE)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", line) for line in lines]
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in plain}
+
+
+BLOCK = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
+HERE = re.compile(r"https://github\.com/tower-ratelimit/tower-ratelimit/(?:blob|tree)/main/")
+for page in subprocess.check_output(["git", "ls-files", "*.md"], text=True).split():
+    # A part of a page that `cargo run -p example-simulate` writes elsewhere.
+    if not pathlib.Path(page).exists() or page == "examples/simulate/src/page.md":
+        continue
+    for link in re.findall(r"\]\(([^)\s]+)\)|^\[[^]]+\]: ([^<\s]+)", re.sub(r"`[^`\n]*`", "", re.sub(BLOCK, "", text(page))), re.MULTILINE):
+        link = "".join(link)
+        path, _, heading = HERE.sub("", link).partition("#")
+        target = pathlib.Path(path) if HERE.match(link) else pathlib.Path(page).parent / path if path else pathlib.Path(page)
+        if re.match(r"\w+:", path):
+            continue
+        if not target.exists():
+            faults.append(f"{page}: {link} does not exist")
+        elif heading and target.suffix == ".md" and heading not in headings(target):
+            faults.append(f"{page}: {link} has no such heading")
 
 entries = re.split(r"^(?=## )", text("CHANGELOG.md"), flags=re.MULTILINE)[1:]
 for name, length, limit in [
