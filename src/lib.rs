@@ -26,6 +26,9 @@
 //! [cookbook](guide::cookbook) has API keys, logins, several routes, CORS, tests, Prometheus and more
 //! in at most fifteen lines each.
 //!
+//! Not for Actix Web, whose services are not tower's, and not against a DDoS that fills the line: a denied
+//! request has reached the server.
+//!
 //! # Guarantees
 //!
 //! - **Exact.** A key that was idle gets exactly its burst, never more. At exactly
