@@ -1,10 +1,9 @@
+//! [limits-page]: limits
+//! [soft]: limits#a-soft-limit
+//! [priority-shares]: limits#priority-shares
 //! [`Quota`]: tower_ratelimit_core::Quota
 //! [`retry_after`]: tower_ratelimit_core::Decision::retry_after
 //! [`delay`]: tower_ratelimit_core::Decision::delay
-//! [`block_for`]: tower_ratelimit_core::limiter::LocalLimiterBuilder::block_for
-//! [`JointLimiter`]: tower_ratelimit_core::limiter::JointLimiter
-//! [`quota`]: crate::RateLimitLayer::quota
-//! [`tier`]: tower_ratelimit_core::limiter::LocalLimiterBuilder::tier
 // The page is also read on GitHub, and defines the targets of its links there at its end. The first
 // of two definitions counts, so here the links lead to items, and the pictures are in the page.
 #![doc = include_str!("../docs/plots/links.md")]
@@ -16,6 +15,7 @@ pub mod budgets;
 // its code and holds the page equal to it.
 #[cfg(not(doctest))]
 pub mod cookbook;
+pub mod limits;
 pub mod migrate;
 #[cfg(feature = "redis")]
 pub mod modes;

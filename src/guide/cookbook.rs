@@ -1,8 +1,8 @@
 //! [clients-page]: https://docs.rs/tower-ratelimit-client/latest/tower_ratelimit_client/guide/index.html
-//! [one-table]: crate::guide#one-table-for-many-limits
-//! [priority-shares]: crate::guide#priority-shares
+//! [one-table]: crate::guide::limits#one-table-for-many-limits
+//! [priority-shares]: crate::guide::limits#priority-shares
 //! [proxies]: crate::guide::security#behind-a-proxy
-//! [restart]: crate::guide#a-restart
+//! [restart]: crate::guide::limits#a-restart
 //! [`AnyLimiter`]: tower_ratelimit_core::AnyLimiter
 //! [`OwnedQuota`]: tower_ratelimit_core::quota::OwnedQuota
 //! [`cost`]: crate::RateLimitLayer::cost

@@ -1,4 +1,4 @@
-//! [priority-shares]: crate::guide#priority-shares
+//! [priority-shares]: crate::guide::limits#priority-shares
 //! [redis-page]: crate::guide::redis
 //! [`on_failure`]: crate::shared::RedisLimiterBuilder::on_failure
 //! [`Quota::share`]: tower_ratelimit_core::Quota::share
