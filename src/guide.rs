@@ -15,6 +15,8 @@ pub mod budgets;
 // its code and holds the page equal to it.
 #[cfg(not(doctest))]
 pub mod cookbook;
+#[cfg(not(doctest))]
+pub mod cookbook_setup;
 pub mod limits;
 pub mod migrate;
 #[cfg(feature = "redis")]

@@ -1,5 +1,6 @@
-//! The recipes of `docs/cookbook.md`, compiled and tried. Each file of `recipes` is one: the problem in its `//!` line, the
-//! code up to the line `// The test, which is not on the page.`, and its test. `page.rs` holds the page equal to the files.
+//! The recipes of `docs/cookbook.md` and `docs/cookbook-setup.md`, compiled and tried. Each file of `recipes` is one: the
+//! problem in its `//!` line, the code up to the line `// The test, which is not on the page.`, and its test. `page.rs`
+//! holds the pages equal to the files.
 
 #[cfg(test)]
 mod ask;

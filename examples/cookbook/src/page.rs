@@ -1,11 +1,21 @@
-//! The page of recipes, held equal to their files.
+//! The pages of recipes, held equal to their files.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 /// The line that ends the part of a file on the page.
 const END: &str = "// The test, which is not on the page.";
 
-const PAGE: &str = include_str!("../../../docs/cookbook.md");
+/// The pages, by their names.
+const PAGES: [(&str, &str); 2] = [
+    (
+        "docs/cookbook.md",
+        include_str!("../../../docs/cookbook.md"),
+    ),
+    (
+        "docs/cookbook-setup.md",
+        include_str!("../../../docs/cookbook-setup.md"),
+    ),
+];
 
 const MAX_LINES: usize = 15;
 
@@ -46,10 +56,10 @@ fn files() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The sections by their anchors, in the order of the page.
-fn sections() -> Vec<(String, String)> {
+/// A page's sections by their anchors, in its order.
+fn sections(page: &str) -> Vec<(String, String)> {
     let is_definition = |line: &&str| line.starts_with('[') && line.contains("]: ");
-    let lines = PAGE.lines().filter(|line| !is_definition(line));
+    let lines = page.lines().filter(|line| !is_definition(line));
     let page = lines.collect::<Vec<_>>().join("\n");
     let sections = page.split("\n## ").skip(1);
     sections
@@ -63,35 +73,41 @@ fn sections() -> Vec<(String, String)> {
 #[test]
 fn every_section_is_its_files_problem_and_code_and_a_trap() {
     let files = files();
-    for (anchor, text) in sections() {
-        let file = files
-            .get(&anchor)
-            .unwrap_or_else(|| panic!("no file `src/recipes/{}.rs`", anchor.replace('-', "_")));
-        let problem = problem(file);
-        let begins = format!("{problem}\n\n```rust\n{}\n```\n\n", recipe(file));
-        let Some(trap) = text.strip_prefix(&begins) else {
-            panic!("docs/cookbook.md, {anchor}: the section has to begin with\n\n{begins}");
-        };
-        assert!(
-            !trap.is_empty() && !trap.contains("```"),
-            "{anchor}: {trap}"
-        );
+    for (name, page) in PAGES {
+        for (anchor, text) in sections(page) {
+            let file = files
+                .get(&anchor)
+                .unwrap_or_else(|| panic!("no file `src/recipes/{}.rs`", anchor.replace('-', "_")));
+            let problem = problem(file);
+            let begins = format!("{problem}\n\n```rust\n{}\n```\n\n", recipe(file));
+            let Some(trap) = text.strip_prefix(&begins) else {
+                panic!("{name}, {anchor}: the section has to begin with\n\n{begins}");
+            };
+            assert!(
+                !trap.is_empty() && !trap.contains("```"),
+                "{anchor}: {trap}"
+            );
+        }
     }
 }
 
 #[test]
-fn every_file_is_on_the_page_and_in_its_contents() {
-    let on_page: Vec<_> = sections().into_iter().map(|(anchor, _)| anchor).collect();
-    for anchor in files().keys() {
-        assert!(
-            on_page.contains(anchor),
-            "docs/cookbook.md has no section {anchor}"
-        );
+fn every_file_is_on_one_page_and_in_its_contents() {
+    let mut on_pages = Vec::new();
+    for (name, page) in PAGES {
+        let on_page: Vec<_> = sections(page)
+            .into_iter()
+            .map(|(anchor, _)| anchor)
+            .collect();
+        let (contents, _) = page.split_once("\n## ").unwrap();
+        let links = contents.split("](#").skip(1);
+        let links: Vec<_> = links.map(|link| link.split(')').next().unwrap()).collect();
+        assert_eq!(links, on_page, "{name}");
+        on_pages.extend(on_page);
     }
-    let (contents, _) = PAGE.split_once("\n## ").unwrap();
-    let links = contents.split("](#").skip(1);
-    let links: Vec<_> = links.map(|link| link.split(')').next().unwrap()).collect();
-    assert_eq!(links, on_page);
+    on_pages.sort();
+    let files: Vec<_> = files().into_keys().collect();
+    assert_eq!(on_pages, files);
 }
 
 #[test]

@@ -1,16 +1,24 @@
 //! The recipes, one a file, by the titles that they have on the page.
 
 mod a_layer_from_a_function;
+mod a_spending_cap_per_month;
 mod another_http_client;
 mod behind_nginx;
 mod billing_months;
 mod budgets_of_tokens;
+mod by_user_else_by_address;
 mod cors;
 mod cost_by_response;
+mod graphql_and_json_rpc_operations;
 mod health_checks;
+mod ipv6_networks;
+mod jitter_on_retry_after;
 mod limits_from_a_configuration_file;
+mod limits_in_tokio_tests;
 mod loco;
+mod log_only_then_enforce;
 mod login_by_user_and_address;
+mod one_budget_for_http_and_grpc;
 mod overflow;
 mod per_api_key;
 mod per_ip_address;
