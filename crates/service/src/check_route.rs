@@ -33,8 +33,7 @@ use tower_ratelimit::{
 };
 
 use crate::{
-    decide::{DecideError, RateLimits},
-    errors::invalid,
+    decide::{DecideError, RateLimits, invalid},
     json::{self, misfit, number, text_of, unknown},
     protobuf_messages::{Code, RateLimitRequest, RateLimitResponse},
 };

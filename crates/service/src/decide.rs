@@ -13,14 +13,14 @@ use std::{
 use tokio::{task::JoinError, time::Instant};
 use tower_ratelimit::{Decision, Key, decision::Op, observe::TopKeys, reject::quota_exceeded};
 
+pub use self::lookup::DecideError;
+pub(crate) use self::lookup::invalid;
 use self::lookup::{Lookup, Overrides, look_up, look_up_entries};
 pub(crate) use self::{
     lent_units::{Charged, UnitOp},
     reservation::ReservedUnits,
 };
-pub use crate::errors::DecideError;
 use crate::{
-    errors::invalid,
     events,
     limiters_by_period::{Charge, Counters, Measure},
     lyft::{Rules, StatsName, TooManyOrders, merge_metadata},
@@ -30,7 +30,8 @@ use crate::{
     },
     reference_statistics::{NearLimit, Statistics},
     response_headers::{HeaderNames, HeaderSet, fields},
-    telemetry::Span,
+    rules_source::{Count, Operation},
+    telemetry::{Outcome, Span},
 };
 
 /// The limits of a service: replaceable rules, the counters, and the modes. Clones share all of them.
@@ -126,7 +127,8 @@ impl RateLimits {
     ) -> Result<RateLimitResponse, DecideError> {
         let span = Span::begin();
         let answer = self.charged_answer_to(request, until).await;
-        span.end(self.0.counters.backend(), &request.domain, &answer);
+        let backend = self.0.counters.backend();
+        span.end(backend, || outcome(&request.domain, &answer));
         answer
     }
 
@@ -219,6 +221,48 @@ impl RateLimits {
         response.statuses = statuses;
         response
     }
+}
+
+/// The outcome of a response to descriptors of this domain, for its span: the limit's name, or its domain. Names in
+/// statistics are not used, since they may contain values of requests.
+fn outcome(
+    domain: &str,
+    answer: &Result<RateLimitResponse, DecideError>,
+) -> Result<Outcome, &'static str> {
+    let answer = answer.as_ref().map_err(|error| match error {
+        DecideError::Invalid(_) => "invalid",
+        DecideError::Unavailable(_) => "unavailable",
+    })?;
+    let status = deciding(&answer.statuses);
+    let limit = status.and_then(|status| status.current_limit.as_ref());
+    Ok(Outcome {
+        is_denied: answer.overall_code() == Code::OverLimit,
+        policy: limit.map(|limit| match limit.name.as_str() {
+            "" => domain.to_owned(),
+            name => name.to_owned(),
+        }),
+        remaining: status.map(|status| status.limit_remaining),
+    })
+}
+
+/// The status that the span reports: the last one over its limit, else the one with the least remaining.
+fn deciding(statuses: &[DescriptorStatus]) -> Option<&DescriptorStatus> {
+    let mut limited = statuses
+        .iter()
+        .filter(|status| status.current_limit.is_some());
+    let over = limited
+        .clone()
+        .rfind(|status| status.code() == Code::OverLimit);
+    over.or_else(|| {
+        let first = limited.next()?;
+        Some(limited.fold(first, |least, status| {
+            if status.limit_remaining < least.limit_remaining {
+                status
+            } else {
+                least
+            }
+        }))
+    })
 }
 
 /// Runs a decision in a task of its own, so that it makes its refunds even if the caller drops the future.
@@ -542,25 +586,13 @@ fn text(entries: &[Entry]) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
-/// An operation of an operator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
-    /// Read the count.
-    Peek,
-    Hit(u64),
-    Refund(u64),
-    Reset,
-}
-
-impl Operation {
-    /// The operation on the counter of a charge.
-    fn op(self, charge: Charge) -> Op {
-        match self {
-            Self::Peek => with_units(charge, 0, false).count(),
-            Self::Hit(units) => with_units(charge, units, false).count(),
-            Self::Refund(units) => with_units(charge, units, true).count(),
-            Self::Reset => Op::Reset,
-        }
+/// The operation of an operator on the counter of a charge.
+fn op_of(operation: Operation, charge: Charge) -> Op {
+    match operation {
+        Operation::Peek => with_units(charge, 0, false).count(),
+        Operation::Hit(units) => with_units(charge, units, false).count(),
+        Operation::Refund(units) => with_units(charge, units, true).count(),
+        Operation::Reset => Op::Reset,
     }
 }
 
@@ -570,15 +602,6 @@ fn with_units(charge: Charge, units: u64, is_refund: bool) -> Charge {
         is_refund,
         ..charge
     }
-}
-
-/// The count of a descriptor after an operation.
-#[derive(Debug)]
-pub(crate) struct Count {
-    /// The name of the limit.
-    pub(crate) name: String,
-    pub(crate) limit: u32,
-    pub(crate) decision: Decision,
 }
 
 impl RateLimits {
@@ -605,7 +628,7 @@ impl RateLimits {
         let Some(limited) = look_up_entries(&rules, &overrides, domain, entries) else {
             return Ok(None);
         };
-        let op = operation.op(limited.charge);
+        let op = op_of(operation, limited.charge);
         let charge = with_units(limited.charge, 0, false);
         let answer = self
             .0

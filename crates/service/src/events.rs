@@ -5,8 +5,11 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use metrics::{Counter, Histogram, SharedString, counter, gauge, histogram};
 
-pub(crate) const RLS_REQUESTS: &str = "ratelimit_rls_requests_total";
-pub(crate) const RLS_DURATION: &str = "ratelimit_rls_duration_seconds";
+use crate::metrics::{
+    GATEWAY_DURATION, GATEWAY_REQUESTS, REFUSED_WAITS, RESERVATIONS, RLQS_ASSIGNMENTS,
+    RLQS_BUCKETS, RLQS_REFUSED, RLQS_REPORTS, RLQS_REQUESTS, RLQS_STREAMS, RLS_DURATION,
+    RLS_REQUESTS, UPSTREAM_ERRORS,
+};
 
 /// The label of a domain; `None` is one that no rules have.
 fn label(domain: Option<String>) -> SharedString {
@@ -25,20 +28,11 @@ pub(crate) fn rls_degraded(reason: &'static str) {
     counter!("ratelimit_degraded_total", "policy" => "rls", "reason" => reason).increment(1);
 }
 
-pub(crate) const RESERVATIONS: &str = "ratelimit_rls_reservations_total";
-
 /// Counts a call of `Reserve` or `Commit`. `domain` is that of [`rls_answered`].
 pub(crate) fn reservation_answered(domain: Option<String>, call: &'static str, code: &'static str) {
     let domain = label(domain);
     counter!(RESERVATIONS, "domain" => domain, "call" => call, "code" => code).increment(1);
 }
-
-pub(crate) const RLQS_STREAMS: &str = "ratelimit_rlqs_streams";
-pub(crate) const RLQS_BUCKETS: &str = "ratelimit_rlqs_buckets";
-pub(crate) const RLQS_REPORTS: &str = "ratelimit_rlqs_reports_total";
-pub(crate) const RLQS_REQUESTS: &str = "ratelimit_rlqs_requests_total";
-pub(crate) const RLQS_ASSIGNMENTS: &str = "ratelimit_rlqs_assignments_total";
-pub(crate) const RLQS_REFUSED: &str = "ratelimit_rlqs_refused_total";
 
 /// Adds to the number of open streams of the quota service.
 pub(crate) fn rlqs_streams(change: f64) {
@@ -75,18 +69,6 @@ pub(crate) fn rlqs_assigned(kind: &'static str) {
 pub(crate) fn rlqs_refused(reason: &'static str) {
     counter!(RLQS_REFUSED, "reason" => reason).increment(1);
 }
-
-pub(crate) const GATEWAY_REQUESTS: &str = "ratelimit_gateway_requests_total";
-pub(crate) const GATEWAY_DURATION: &str = "ratelimit_gateway_duration_seconds";
-
-pub(crate) const REFUSED_WAITS: &str = "ratelimit_gateway_body_waits_refused_total";
-
-pub(crate) const UPSTREAM_ERRORS: &str = "ratelimit_gateway_upstream_errors_total";
-
-/// Upper bounds of the histogram, in seconds: from a denial to a slow upstream.
-pub(crate) const GATEWAY_SECONDS: [f64; 14] = [
-    0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0,
-];
 
 /// The classes of statuses, and the label of a request whose client left before the response.
 const CODES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "cancelled"];

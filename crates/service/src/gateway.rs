@@ -17,14 +17,14 @@ mod websocket;
 
 use std::{fmt, future::pending, net::SocketAddr, sync::Arc, time::Duration};
 
+use axum::Router;
 use http::Request;
 use tokio::{
     net::TcpListener,
     task::{JoinHandle, JoinSet},
 };
 use tower_ratelimit::{
-    OnFailure,
-    observe::MetricsObserver,
+    observe::{MetricsObserver, TopKeys},
     rules::{HoldingRulesLayer, Rules, RulesLayer},
 };
 use tracing::info;
@@ -37,12 +37,12 @@ use crate::{
         self, ConnectionLimits, ConnectionSlots, MAX_CONNECTIONS, listen, listen_unless_off,
         serve_routes,
     },
-    decide::{Modes, RateLimits},
     decision_counts::DecisionCounts,
     errors::{ServeError, counted, fault},
-    http_routes::{Draining, probes},
     metrics::Metrics,
-    rules_source::{Source, warn_of},
+    operators::OperatorSettings,
+    probes::{Draining, probes},
+    rules_source::{self, Source, warn_of},
     shutdown::{self, Signals, Stop},
     store::{StateFile, Store, save_at_end, save_each_minute},
     telemetry::{Caller, observed},
@@ -55,35 +55,38 @@ struct Limits {
     layer: HoldingRulesLayer,
     page: Option<DeniedPage>,
     source: Source,
-    store: Store,
     counts: Arc<DecisionCounts>,
 }
 
 impl Limits {
     fn new(settings: &Settings, rules: Rules, page: Option<DeniedPage>, store: Store) -> Self {
         let backend = store.backend();
-        // There are no descriptors to count; these limits hold the most denied keys.
-        let limits = RateLimits::new(store.counters(OnFailure::local()), Modes::default());
-        let (layer, top) = (RulesLayer::new(rules), Arc::clone(limits.top()));
+        let (layer, top) = (RulesLayer::new(rules), Arc::<TopKeys>::default());
         let metrics = MetricsObserver::new().backend(backend);
         let counts = Arc::new(DecisionCounts::new(settings.operators.admin.is_some()));
         // Counting costs as much as deciding, so it is off if no listener serves the counts.
-        let of_operators = (top, Arc::clone(&counts));
+        let of_operators = (Arc::clone(&top), Arc::clone(&counts));
         let layer = match settings.http {
             Some(_) => layer.observer(observed((metrics, of_operators), backend)),
             None => layer.observer(observed(of_operators, backend)),
         };
         let layer = layer.holding();
-        let handle = Some(layer.handle());
         let reload_page = page
             .clone()
             .map(|page| -> Box<dyn Fn() + Send + Sync> { Box::new(move || page.reload()) });
-        let service = settings.service();
+        let source = Source::new(rules_source::Parts {
+            store,
+            requests: Some(layer.handle()),
+            requests_name: "the rules",
+            follows_responses: true,
+            descriptors: None,
+            top,
+            reload_others: reload_page,
+        });
         Self {
-            source: Source::new(service, limits, handle, "the rules", reload_page),
+            source,
             layer,
             page,
-            store,
             counts,
         }
     }
@@ -91,11 +94,11 @@ impl Limits {
     /// Reads the rules again, and connects to Redis anew.
     fn reload(&self) {
         self.source.reload();
-        self.store.reconnect();
+        self.source.store().reconnect();
     }
 
     /// The admin service of the running gateway.
-    fn admin(&self, running: &Running) -> Admin {
+    fn admin(&self, settings: OperatorSettings, running: &Running) -> Admin {
         let (proxy, draining) = (Arc::clone(&running.proxy), running.draining.clone());
         let connections = Arc::clone(&running.connections);
         let rooms = move || [proxy.rooms(), vec![room(&connections)]].concat();
@@ -104,13 +107,14 @@ impl Limits {
             rooms: Arc::new(rooms),
             is_draining: Arc::new(move || draining.has_begun()),
         };
-        Admin::new(self.source.clone(), self.store.clone(), sources, None)
+        Admin::new(self.source.clone(), settings, sources)
     }
 
     /// The metrics, if a listener serves them.
-    fn metrics(&self, listeners: &SideListeners) -> Option<Metrics> {
-        let has_listener = listeners.http.is_some();
-        has_listener.then(|| Metrics::new(self.source.clone(), self.store.clone()))
+    fn metrics(&self, settings: &Settings) -> Option<Metrics> {
+        let needs_store = settings.store.ready_needs_store;
+        let has_listener = settings.http.is_some();
+        has_listener.then(|| Metrics::new(self.source.clone(), needs_store))
     }
 }
 
@@ -150,7 +154,7 @@ impl Certificates {
 /// When a file, an address or a setting is wrong.
 pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     // Before the files are read, so that no change is missed.
-    let watch = Watch::new(&settings.watched());
+    let watch = settings.watch.then(|| Watch::new(settings.watched()));
     let (rules, store) = settings.rules()?;
     warn_of(rules.warnings());
     let certificates = Certificates::new(&settings)?;
@@ -165,14 +169,14 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
         counted(rules.len(), "rule"),
     );
     let limits = Limits::new(&settings, rules, page, store);
-    let store = &limits.store;
+    let store = limits.source.store();
     let state = StateFile::new(settings.store.state.as_deref(), store);
     // The recorder has to be installed before anything is counted.
-    let metrics = limits.metrics(&listeners);
+    let metrics = limits.metrics(&settings);
     let running = Running::start(&settings, &limits, listener, &certificates)?;
     let connections = Arc::clone(&running.connections);
     let metrics = metrics.map(|metrics| metrics.with_connections(connections));
-    let admin = limits.admin(&running);
+    let admin = limits.admin(settings.operators.clone(), &running);
     // The counters of the running server exist before the metrics are served.
     let needed = settings.store.ready_needs_store.then(|| store.clone());
     let metered = metrics.as_ref();
@@ -335,7 +339,7 @@ impl SideServers {
             servers.spawn(serve_routes(listener, None, limits, routes, until));
         }
         if let Some(listener) = listeners.admin {
-            servers.spawn(admin.serve(listener, stopped));
+            servers.spawn(admin.serve(listener, Router::new(), stopped));
         }
         Self { servers, stop }
     }

@@ -6,45 +6,25 @@
 //! | `GET /healthz` | 200 while the process runs |
 //! | `GET /readyz`, `GET /healthcheck` | 200 if the configured rules are loaded, the service is not stopping, and Redis responds (if readiness requires it); else 503, or 500 as in Envoy's reference service |
 
-use std::{
-    future::ready,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
-
 use axum::{
     Router,
     body::Bytes,
     extract::{DefaultBodyLimit, State},
-    routing::{get, post},
+    routing::post,
 };
 use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 
 use crate::{
     decide::{DecideError, RateLimits},
     json,
+    probes::probes,
     protobuf_messages::Code,
 };
 
 /// The most bytes of a body.
 const MAX_BODY: usize = 1 << 20;
 
-/// Whether the service is stopping, which its readiness probe reports. Clones share the flag.
-#[derive(Debug, Clone, Default)]
-pub struct Draining(Arc<AtomicBool>);
-
-impl Draining {
-    /// Makes the service not ready.
-    pub fn begin(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn has_begun(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+pub use crate::probes::Draining;
 
 /// The routes of this module, for a server of your own. They are ready from the first rules until `draining` begins.
 pub fn router(limits: RateLimits, draining: Draining) -> Router {
@@ -64,24 +44,6 @@ pub(crate) fn router_ready(
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(limits)
         .merge(probes(is_ready))
-}
-
-/// The probes of a service with this condition for readiness.
-pub(crate) fn probes(is_ready: impl Fn() -> bool + Clone + Send + Sync + 'static) -> Router {
-    let route = |otherwise: StatusCode| {
-        let is_ready = is_ready.clone();
-        get(move || {
-            ready(if is_ready() {
-                (StatusCode::OK, "OK")
-            } else {
-                (otherwise, "not ready")
-            })
-        })
-    };
-    Router::new()
-        .route("/healthz", get(async || "OK"))
-        .route("/readyz", route(StatusCode::SERVICE_UNAVAILABLE))
-        .route("/healthcheck", route(StatusCode::INTERNAL_SERVER_ERROR))
 }
 
 async fn json(State(limits): State<RateLimits>, body: Bytes) -> Response<String> {

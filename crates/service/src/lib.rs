@@ -64,11 +64,36 @@
 
 mod errors;
 
+mod metrics_text;
+mod shutdown;
+mod tls;
+mod watch;
+
+mod connections;
+mod operators;
+mod store;
+
+mod decision_counts;
+
+mod rules_source;
+
+#[cfg(feature = "otel")]
+pub mod telemetry;
+#[cfg(not(feature = "otel"))]
+mod telemetry;
+
+mod metrics;
+
+mod admin;
+mod cors;
+mod probes;
+
+pub mod forward_auth;
+
 #[cfg(test)]
 mod protobuf_descriptors;
 pub mod protobuf_messages;
 
-mod cors;
 mod json;
 pub mod lyft;
 mod response_headers;
@@ -77,40 +102,24 @@ pub mod limiters_by_period;
 pub mod reference_statistics;
 
 mod events;
-#[cfg(feature = "otel")]
-pub mod telemetry;
-#[cfg(not(feature = "otel"))]
-mod telemetry;
 
 pub mod decide;
 
 pub mod check_route;
-pub mod forward_auth;
 pub mod http_routes;
 mod reflection;
 pub mod rls;
 
 pub mod rlqs;
 
-mod shutdown;
-mod tls;
-
 pub mod xds;
-
-mod connections;
-mod store;
 
 mod settings;
 
 pub mod reservations;
 
-mod rules_source;
-
-mod decision_counts;
-
-mod admin;
-mod metrics;
-mod watch;
+mod descriptor_source;
+mod rlqs_route;
 
 pub mod serve;
 

@@ -18,6 +18,8 @@ use tower_ratelimit::{
     shared::{RedisFuture, RedisLimiterBuilder},
 };
 
+use crate::store::Store;
+
 /// The most limiters kept: requests choose unit multipliers.
 const MOST_LIMITERS: usize = 1_024;
 
@@ -110,6 +112,14 @@ impl Counters {
         Self::of("other", move |quota, name| {
             make(quota, name).map(Counter::Any)
         })
+    }
+
+    /// Counters in this store.
+    pub(crate) fn within(store: &Store, on_failure: OnFailure) -> Self {
+        match store {
+            Store::Local(store) => Self::local(store),
+            Store::Redis(store) => Self::redis(store, on_failure),
+        }
     }
 
     fn of(

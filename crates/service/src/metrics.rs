@@ -1,14 +1,9 @@
 //! Metrics, for Prometheus.
 //!
-//! The library's observer and [`events`](crate::events) count events through the `metrics` facade. The state of the
+//! The library's observer and the services count events through the `metrics` facade. The state of the
 //! service (limits, health, reloads) is read at each scrape, so that no series outlives its rule.
 
-#[cfg(test)]
-mod tests;
-
 use std::{
-    collections::BTreeMap,
-    fmt::{Display, Write as _},
     sync::{Arc, OnceLock},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -21,15 +16,30 @@ use tower_ratelimit::observe::MetricsObserver;
 
 use crate::{
     connections::{ConnectionCounts, ConnectionSlots},
-    events::{
-        GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, REFUSED_WAITS, RESERVATIONS,
-        RLQS_ASSIGNMENTS, RLQS_BUCKETS, RLQS_REFUSED, RLQS_REPORTS, RLQS_REQUESTS, RLQS_STREAMS,
-        RLS_DURATION, RLS_REQUESTS, UPSTREAM_ERRORS,
-    },
-    reference_statistics::COUNTS,
-    rules_source::Source,
+    metrics_text::MetricsText,
+    rules_source::{Descriptors, Source},
     store::Store,
 };
+
+// The names of what the services count: a process has one recorder, and so one list.
+pub(crate) const RLS_REQUESTS: &str = "ratelimit_rls_requests_total";
+pub(crate) const RLS_DURATION: &str = "ratelimit_rls_duration_seconds";
+pub(crate) const RESERVATIONS: &str = "ratelimit_rls_reservations_total";
+pub(crate) const RLQS_STREAMS: &str = "ratelimit_rlqs_streams";
+pub(crate) const RLQS_BUCKETS: &str = "ratelimit_rlqs_buckets";
+pub(crate) const RLQS_REPORTS: &str = "ratelimit_rlqs_reports_total";
+pub(crate) const RLQS_REQUESTS: &str = "ratelimit_rlqs_requests_total";
+pub(crate) const RLQS_ASSIGNMENTS: &str = "ratelimit_rlqs_assignments_total";
+pub(crate) const RLQS_REFUSED: &str = "ratelimit_rlqs_refused_total";
+pub(crate) const GATEWAY_REQUESTS: &str = "ratelimit_gateway_requests_total";
+pub(crate) const GATEWAY_DURATION: &str = "ratelimit_gateway_duration_seconds";
+pub(crate) const REFUSED_WAITS: &str = "ratelimit_gateway_body_waits_refused_total";
+pub(crate) const UPSTREAM_ERRORS: &str = "ratelimit_gateway_upstream_errors_total";
+
+/// Upper bounds of the histogram, in seconds: from a denial to a slow upstream.
+pub(crate) const GATEWAY_SECONDS: [f64; 14] = [
+    0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0,
+];
 
 /// Upper bounds of the histograms, in seconds: from a decision in this process to a store that hangs.
 const SECONDS: [f64; 13] = [
@@ -155,20 +165,19 @@ pub(crate) struct Metrics {
 struct Inner {
     recorder: &'static PrometheusHandle,
     source: Source,
-    store: Store,
+    /// Whether the process is ready only while Redis responds.
+    ready_needs_store: bool,
 }
 
 impl Metrics {
     /// The metrics of this process. Installs the recorder if there is none.
-    pub(crate) fn new(source: Source, store: Store) -> Self {
-        let recorder = recorder();
-        let inner = Inner {
-            recorder,
-            source,
-            store,
-        };
+    pub(crate) fn new(source: Source, ready_needs_store: bool) -> Self {
         Self {
-            inner: Arc::new(inner),
+            inner: Arc::new(Inner {
+                recorder: recorder(),
+                source,
+                ready_needs_store,
+            }),
             connections: None,
         }
     }
@@ -199,14 +208,15 @@ impl Metrics {
         let Inner {
             recorder,
             source,
-            store,
+            ready_needs_store,
         } = &*self.inner;
+        let store = source.store();
         let mut ticks = tokio::time::interval(UPKEEP);
         loop {
             ticks.tick().await;
             recorder.run_upkeep();
             if let Store::Redis(redis) = store
-                && (!store.is_up() || source.settings().store.ready_needs_store)
+                && (!store.is_up() || *ready_needs_store)
             {
                 // The store's health has the result.
                 drop(redis.check().await);
@@ -214,22 +224,24 @@ impl Metrics {
         }
     }
 
-    fn text(&self) -> String {
+    /// The text of a scrape.
+    pub(crate) fn text(&self) -> String {
         let Inner {
-            recorder,
-            source,
-            store,
+            recorder, source, ..
         } = &*self.inner;
+        let store = source.store();
         if let Store::Local(store) = store {
             MetricsObserver::new().record_table(store.tracked_keys(), store.evictions());
         }
-        let mut text = Text::default();
+        let mut text = MetricsText::default();
         let mut build = text.gauge("ratelimit_build_info", "Always 1; the version is a label.");
         build.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
         loads(&mut text, source);
         limits(&mut text, source);
         health(&mut text, store);
-        statistics(&mut text, source);
+        if let Some(descriptors) = source.descriptors() {
+            descriptors.write_metrics(&mut text);
+        }
         if let Some(slots) = &self.connections {
             connections(&mut text, slots.counts());
         }
@@ -238,15 +250,15 @@ impl Metrics {
     }
 }
 
-fn loads(text: &mut Text, source: &Source) {
+fn loads(text: &mut MetricsText, source: &Source) {
     let loads = source.loads();
     let mut counts = text.counter("ratelimit_config_loads_total", "How often rules were read.");
     counts.sample(&[("result", "success")], loads.accepted);
     counts.sample(&[("result", "failure")], loads.refused);
-    if let Some(is_connected) = source.is_connected() {
+    if let Some(plane) = source.descriptors().and_then(Descriptors::control_plane) {
         let help = "1 while the control plane is connected, else 0; its last limits stay in force.";
         text.gauge("ratelimit_config_connected", help)
-            .sample(&[], u8::from(is_connected));
+            .sample(&[], u8::from(plane.is_connected));
     }
     let successful = u8::from(loads.fault.is_none());
     text.gauge(
@@ -267,17 +279,17 @@ fn seconds(time: SystemTime) -> f64 {
         .as_secs_f64()
 }
 
-fn limits(text: &mut Text, source: &Source) {
+fn limits(text: &mut MetricsText, source: &Source) {
     text.gauge("ratelimit_rules", "Rules in force.")
         .sample(&[], source.rules());
     let mut family = text.gauge("ratelimit_limit", "Units that a policy allows at once.");
     for (policy, limit) in source.policies() {
         family.sample(&[("policy", &policy)], limit);
     }
-    if let Some(auth) = source.auth() {
+    if let Some(requests) = source.requests() {
         let help = "Requests in flight in this process, by the policy of the rule's in_flight.";
         let mut family = text.gauge("ratelimit_in_flight", help);
-        for (policy, count) in auth.in_flight() {
+        for (policy, count) in requests.in_flight() {
             family.sample(&[("policy", policy.name())], count);
         }
     }
@@ -292,38 +304,7 @@ fn limits(text: &mut Text, source: &Source) {
     }
 }
 
-/// Under the names and labels that the reference's statistics have in Prometheus, so that its dashboards work.
-fn statistics(text: &mut Text, source: &Source) {
-    if source.limits().rules().is_none() {
-        return;
-    }
-    let mut sums = BTreeMap::new();
-    for (name, counts) in source.limits().statistics().all() {
-        let sums = sums.entry(name.labels()).or_insert([0; COUNTS.len()]);
-        let counts = sums.iter_mut().zip(counts);
-        counts.for_each(|(sum, count)| *sum += count);
-    }
-    // All families have the same labels.
-    let limits: Vec<_> = sums
-        .into_iter()
-        .map(|(labels, counts)| {
-            let labels = labels
-                .iter()
-                .filter(|(_, value)| !value.is_empty())
-                .map(|(name, value)| (*name, value.as_str()));
-            (label_text(labels), counts)
-        })
-        .collect();
-    for (at, (name, help)) in COUNTS.iter().enumerate() {
-        let name = format!("ratelimit_service_rate_limit_{name}");
-        let mut family = text.counter(&name, help);
-        for (labels, counts) in &limits {
-            family.labelled(labels, counts[at]);
-        }
-    }
-}
-
-fn connections(text: &mut Text, counts: ConnectionCounts) {
+fn connections(text: &mut MetricsText, counts: ConnectionCounts) {
     let help = "Connections of clients: busy ones have a request or a WebSocket.";
     let mut open = text.gauge("ratelimit_gateway_connections", help);
     open.sample(&[("state", "busy")], counts.busy);
@@ -334,7 +315,7 @@ fn connections(text: &mut Text, counts: ConnectionCounts) {
     closed.sample(&[("reason", "room")], counts.evicted);
 }
 
-fn health(text: &mut Text, store: &Store) {
+fn health(text: &mut MetricsText, store: &Store) {
     let open = match store {
         Store::Local(_) => false,
         Store::Redis(store) => store.health().is_down(),
@@ -347,89 +328,4 @@ fn health(text: &mut Text, store: &Store) {
         "Whether the circuit to the store is open, after several failures.",
     )
     .sample(&labels, u8::from(open));
-}
-
-/// A text of metric families.
-#[derive(Debug, Default)]
-pub(crate) struct Text(String);
-
-/// A family that takes samples.
-#[derive(Debug)]
-pub(crate) struct Family<'t> {
-    text: &'t mut String,
-    name: &'t str,
-}
-
-impl Text {
-    pub(crate) fn gauge<'t>(&'t mut self, name: &'t str, help: &str) -> Family<'t> {
-        self.family(name, "gauge", help)
-    }
-
-    pub(crate) fn counter<'t>(&'t mut self, name: &'t str, help: &str) -> Family<'t> {
-        self.family(name, "counter", help)
-    }
-
-    fn family<'t>(&'t mut self, name: &'t str, kind: &str, help: &str) -> Family<'t> {
-        let text = &mut self.0;
-        // Writing to a string never fails.
-        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
-        Family { text, name }
-    }
-
-    pub(crate) fn append(&mut self, other: &str) {
-        self.0.push_str(other);
-    }
-
-    fn into_string(self) -> String {
-        self.0
-    }
-}
-
-impl Family<'_> {
-    pub(crate) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
-        self.labelled(&label_text(labels.iter().copied()), value);
-    }
-
-    /// A sample with prepared [`labels`].
-    fn labelled(&mut self, labels: &str, value: impl Display) {
-        let _ = writeln!(self.text, "{}{labels} {value}", self.name);
-    }
-}
-
-/// Labels as they are written after a name: `{backend="local"}`.
-fn label_text<'l>(labels: impl Iterator<Item = (&'l str, &'l str)>) -> String {
-    let mut text = String::new();
-    for (name, value) in labels {
-        let before = if text.is_empty() { '{' } else { ',' };
-        let _ = write!(text, "{before}{name}=\"");
-        for c in value.chars() {
-            match c {
-                '\\' => text.push_str(r"\\"),
-                '"' => text.push_str("\\\""),
-                '\n' => text.push_str("\\n"),
-                c => text.push(c),
-            }
-        }
-        text.push('"');
-    }
-    if !text.is_empty() {
-        text.push('}');
-    }
-    text
-}
-
-#[cfg(test)]
-mod text_tests {
-    use super::*;
-
-    #[test]
-    fn values_of_labels_are_escaped() {
-        let mut text = Text::default();
-        let mut family = text.gauge("limit", "Units.");
-        family.sample(&[("policy", "a\"b\\c\nd"), ("backend", "local")], 7);
-        family.sample(&[], 0.5);
-        let expected = "# HELP limit Units.\n# TYPE limit gauge\n\
-        limit{policy=\"a\\\"b\\\\c\\nd\",backend=\"local\"} 7\nlimit 0.5\n";
-        assert_eq!(text.into_string(), expected);
-    }
 }

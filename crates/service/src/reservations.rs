@@ -29,12 +29,12 @@ use crate::{
     decide::{RateLimits, ReservedUnits},
     errors::ServeError,
     events,
+    operators::read_secret,
     protobuf_messages::{
         Code, CommitRequest, CommitResponse, RateLimitDescriptor, RateLimitRequest, ReserveRequest,
         ReserveResponse,
     },
     rls::{BoxFuture, by_deadline, code_of, known_domain, status_of, unary},
-    settings::read_secret,
     telemetry::Caller,
 };
 

@@ -1,49 +1,145 @@
-//! The source of the rules: reads their files at the start, and at each reload, or follows a control plane.
+//! The rules in force and their source: files that are read at the start and at each reload, or limits that are sent.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
-use tokio::sync::watch;
 use tower_ratelimit::{
-    Limiter as _, LocalLimiter, Quota,
+    Decision, Limiter as _, LocalLimiter, Quota,
     limiter::QuotaChange,
-    rules::{Problem, RulesError, RulesHandle},
+    observe::TopKeys,
+    rules::{Format, Problem, RulesError, RulesHandle},
 };
 use tracing::{error, info, warn};
 
-use crate::{
-    decide::RateLimits,
-    errors::{ServeError, counted},
-    lyft::Rules,
-    protobuf_messages::DiscoveryResponse,
-    settings::Settings,
-    xds::{self, Connected},
-};
+use crate::{decision_counts::Totals, metrics_text::MetricsText, store::Store};
 
-/// The files, and the rules in force. Clones share them.
+/// The rules in force. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Source(Arc<Inner>);
 
 struct Inner {
-    settings: Settings,
-    /// The files of descriptors' limits that were named at the start; other paths are directories.
-    files_once: Vec<PathBuf>,
-    limits: RateLimits,
-    auth: Option<RulesHandle>,
-    /// The name of the rules of requests in the log.
-    of_requests: &'static str,
-    /// Reads further files, together with the rules.
-    reload_others: Option<Box<dyn Fn() + Send + Sync>>,
+    parts: Parts,
     loads: Mutex<Loads>,
+    switches: Mutex<Switches>,
     quotas: Mutex<QuotaOverrides>,
-    /// The connection to the control plane, if the settings have one.
-    connected: Connected,
-    /// The number of accepted sets of the control plane.
-    sets: watch::Sender<u64>,
+}
+
+/// The parts of a [`Source`]: rules that are in force already.
+pub(crate) struct Parts {
+    /// Where all of them count.
+    pub(crate) store: Store,
+    /// The rules of requests, if there are any.
+    pub(crate) requests: Option<RulesHandle>,
+    /// Their name in the log.
+    pub(crate) requests_name: &'static str,
+    /// Whether the rules of requests may follow responses, as in a gateway.
+    pub(crate) follows_responses: bool,
+    /// The limits of descriptors, if there are any.
+    pub(crate) descriptors: Option<Arc<dyn Descriptors>>,
+    /// The keys that are denied most often.
+    pub(crate) top: Arc<TopKeys>,
+    /// Reads further files, together with the rules.
+    pub(crate) reload_others: Option<Box<dyn Fn() + Send + Sync>>,
+}
+
+/// A future of a trait's method.
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The limits of descriptors, by which Envoy asks: what operators see and change of them.
+pub(crate) trait Descriptors: Send + Sync {
+    /// The number of limits in force; `None` before the first.
+    fn number(&self) -> Option<usize>;
+
+    /// The limits in force, by their names.
+    fn limits(&self) -> Vec<(String, DescriptorLimit)>;
+
+    /// The units that each limit in force allows at once, by the names of the limits.
+    fn capacities(&self) -> Vec<(String, u64)>;
+
+    /// The files of the limits in force, each with a hash of its contents.
+    fn files(&self) -> Vec<(String, String)>;
+
+    /// The counts of each limit that has been used.
+    fn totals(&self) -> Vec<(String, Totals)>;
+
+    /// Writes its own series.
+    fn write_metrics(&self, text: &mut MetricsText);
+
+    /// Switches a limit off or on, or all of them.
+    fn set_enabled(&self, name: Option<&str>, enabled: bool);
+
+    /// Overrides the units of a limit until the next reload, or ends the override.
+    fn set_units(&self, name: &str, units: Option<u32>);
+
+    /// Reads the files again, if limits come from files.
+    fn reload(&self) -> Option<Reloaded>;
+
+    /// Checks a text as one of the files: its warnings, or its faults.
+    fn check(&self, text: String) -> Result<Vec<String>, String>;
+
+    /// Applies an operation to the count of a descriptor, such as `user=eve`, under the limit or the domain of this
+    /// name; `None` if no limit matches. The error is that of the store.
+    fn operate<'a>(
+        &'a self,
+        name: &'a str,
+        descriptor: &'a str,
+        operation: Operation,
+    ) -> BoxFuture<'a, Result<Option<Count>, String>>;
+
+    /// The control plane that sends the limits, if one does.
+    fn control_plane(&self) -> Option<ControlPlaneState>;
+}
+
+/// A limit of descriptors.
+#[derive(Debug)]
+pub(crate) struct DescriptorLimit {
+    /// Its position in the files.
+    pub(crate) place: String,
+    pub(crate) requests: u32,
+    /// The seconds of its window; `None` if it is unlimited.
+    pub(crate) window: Option<u64>,
+    /// Its own quota, if it counts by an algorithm of its own.
+    pub(crate) algorithm: Option<String>,
+    pub(crate) shadow: bool,
+}
+
+/// The control plane that sends limits.
+#[derive(Debug)]
+pub(crate) struct ControlPlaneState {
+    pub(crate) address: String,
+    pub(crate) is_connected: bool,
+    /// The version of the limits in force; empty before the first.
+    pub(crate) version: String,
+}
+
+/// An operation of an operator on a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// Read the count.
+    Peek,
+    Hit(u64),
+    Refund(u64),
+    Reset,
+}
+
+/// The count of a descriptor after an operation.
+#[derive(Debug)]
+pub(crate) struct Count {
+    /// The name of the limit.
+    pub(crate) name: String,
+    pub(crate) limit: u32,
+    pub(crate) decision: Decision,
+}
+
+/// The rules that are switched off.
+#[derive(Debug, Default)]
+struct Switches {
+    all_off: bool,
+    off: BTreeSet<String>,
 }
 
 /// The number of reloads, and the fault of the last one.
@@ -53,48 +149,22 @@ pub(crate) struct Loads {
     pub(crate) refused: u64,
     /// When the rules in force were read; the Unix epoch before the first ones.
     pub(crate) loaded_at: SystemTime,
-    /// The version of the control plane's limits in force; empty before the first, and of files.
-    pub(crate) version: String,
     /// The fault of the files when they were last read, if any.
     pub(crate) fault: Option<String>,
 }
 
 /// A line for the log, or the faults; after a fault the old rules stay.
-type Reloaded = Result<String, RulesError>;
+pub(crate) type Reloaded = Result<String, RulesError>;
 
 /// Logs the warnings about files.
 pub(crate) fn warn_of(warnings: &[Problem]) {
     warnings.iter().for_each(|warning| warn!("{warning}"));
 }
 
-/// The most names of removed limits in a line of the log.
-const MAX_NAMES: usize = 20;
-
-/// The line for the log about limits of descriptors that are removed, if there are any.
-fn removal(before: &Rules, after: &Rules) -> Option<String> {
-    let names = |rules: &Rules| rules.limits().map(|(name, _)| name).collect();
-    let (before, after): (BTreeSet<String>, BTreeSet<String>) = (names(before), names(after));
-    let removed: Vec<&str> = before.difference(&after).map(String::as_str).collect();
-    let listed = removed[..removed.len().min(MAX_NAMES)].join(", ");
-    let more = removed.len().saturating_sub(MAX_NAMES);
-    let count = counted(removed.len(), "limit");
-    match (removed.len(), more) {
-        (0, _) => None,
-        (_, 0) => Some(format!("{count} removed: {listed}")),
-        _ => Some(format!("{count} removed: {listed} and {more} more")),
-    }
-}
-
 impl Source {
-    /// A source with rules that are in force already, which calls `reload_others` with each reload.
-    pub(crate) fn new(
-        settings: Settings,
-        limits: RateLimits,
-        auth: Option<RulesHandle>,
-        of_requests: &'static str,
-        reload_others: Option<Box<dyn Fn() + Send + Sync>>,
-    ) -> Self {
-        let is_loaded = settings.xds.is_none();
+    pub(crate) fn new(parts: Parts) -> Self {
+        let sends = |limits: &Arc<dyn Descriptors>| limits.control_plane().is_some();
+        let is_loaded = !parts.descriptors.as_ref().is_some_and(sends);
         let loads = Loads {
             accepted: is_loaded.into(),
             refused: 0,
@@ -103,21 +173,13 @@ impl Source {
             } else {
                 SystemTime::UNIX_EPOCH
             },
-            version: String::new(),
             fault: None,
         };
-        let files = settings.rules.iter().filter(|path| path.is_file());
         Self(Arc::new(Inner {
-            files_once: files.cloned().collect(),
-            settings,
-            limits,
-            auth,
-            of_requests,
-            reload_others,
+            parts,
             loads: Mutex::new(loads),
+            switches: Mutex::default(),
             quotas: Mutex::default(),
-            connected: Connected::default(),
-            sets: watch::Sender::new(0),
         }))
     }
 
@@ -131,43 +193,74 @@ impl Source {
 
     /// The number of rules in force.
     pub(crate) fn rules(&self) -> usize {
-        let of_requests = self.0.auth.as_ref().map(|auth| auth.rules().len());
-        let limits = self.0.limits.rules();
-        limits.map_or(0, |rules| rules.len()) + of_requests.unwrap_or(0)
+        let of_requests = self.requests().map(|requests| requests.rules().len());
+        let of_descriptors = self.descriptors().and_then(Descriptors::number);
+        of_requests.unwrap_or(0) + of_descriptors.unwrap_or(0)
     }
 
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.0.settings
+    pub(crate) fn store(&self) -> &Store {
+        &self.0.parts.store
     }
 
-    /// The limits of descriptors.
-    pub(crate) fn limits(&self) -> &RateLimits {
-        &self.0.limits
+    /// The limits of descriptors, if there are any.
+    pub(crate) fn descriptors(&self) -> Option<&dyn Descriptors> {
+        self.0.parts.descriptors.as_deref()
     }
 
     /// The rules of requests, if there are any.
-    pub(crate) fn auth(&self) -> Option<&RulesHandle> {
-        self.0.auth.as_ref()
+    pub(crate) fn requests(&self) -> Option<&RulesHandle> {
+        self.0.parts.requests.as_ref()
+    }
+
+    /// The keys that are denied most often.
+    pub(crate) fn top(&self) -> &TopKeys {
+        &self.0.parts.top
     }
 
     /// Whether limits are on, and the rules that are off individually.
     pub(crate) fn switches(&self) -> (bool, Vec<String>) {
-        let overrides = self.0.limits.overrides();
-        let mut off: Vec<String> = overrides.off.iter().cloned().collect();
-        off.sort();
-        (!overrides.all_off, off)
+        let switches = self
+            .0
+            .switches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        (!switches.all_off, switches.off.iter().cloned().collect())
     }
 
     /// Switches a rule off or on, or all of them.
     pub(crate) fn set_enabled(&self, rule: Option<&str>, enabled: bool) {
-        self.0.limits.override_by(|overrides| match rule {
-            None => overrides.all_off = !enabled,
-            Some(rule) if enabled => drop(overrides.off.remove(rule)),
-            Some(rule) => drop(overrides.off.insert(rule.to_owned())),
-        });
-        if let Some(auth) = &self.0.auth {
-            auth.set_enabled(rule, enabled);
+        let mut switches = self
+            .0
+            .switches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match rule {
+            None => switches.all_off = !enabled,
+            Some(rule) if enabled => _ = switches.off.remove(rule),
+            Some(rule) => _ = switches.off.insert(rule.to_owned()),
         }
+        if let Some(descriptors) = self.descriptors() {
+            descriptors.set_enabled(rule, enabled);
+        }
+        if let Some(requests) = self.requests() {
+            requests.set_enabled(rule, enabled);
+        }
+    }
+
+    /// Checks a text as one of the files of rules of requests: its warnings, or its faults.
+    pub(crate) fn check_requests(
+        &self,
+        text: String,
+        format: Format,
+    ) -> Result<Vec<String>, String> {
+        let rules = self
+            .store()
+            .request_rules()
+            .accept_in_flight(self.0.parts.follows_responses)
+            .accept_spend(self.0.parts.follows_responses)
+            .parse(text, format)
+            .map_err(|error| error.to_string())?;
+        Ok(rules.warnings().iter().map(ToString::to_string).collect())
     }
 
     /// The limits in force, by the names of their policies; the least of several with one name.
@@ -177,18 +270,16 @@ impl Source {
             let least = limits.entry(policy).or_insert(limit);
             *least = limit.min(*least);
         };
-        if let Some(rules) = self.0.limits.rules() {
-            for (name, limit) in rules.limits() {
-                if let Some(capacity) = limit.capacity() {
-                    add(name, capacity);
-                }
+        if let Some(descriptors) = self.descriptors() {
+            for (name, capacity) in descriptors.capacities() {
+                add(name, capacity);
             }
         }
-        if let Some(auth) = &self.0.auth {
-            for policy in auth.rules().policies() {
+        if let Some(requests) = self.requests() {
+            for policy in requests.rules().policies() {
                 add(policy.name().to_owned(), policy.limit());
             }
-            for (policy, _) in auth.in_flight() {
+            for (policy, _) in requests.in_flight() {
                 add(policy.name().to_owned(), policy.limit());
             }
         }
@@ -205,13 +296,19 @@ impl Source {
         // Reloads are serialized.
         let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
         let mut quotas = self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner);
-        let limits = self.reload_limits(&mut quotas);
-        if let Some(Err(fault)) = &limits {
-            error!("the rules stay as they were: {}", fault.to_line());
+        let limits = self.descriptors().and_then(Descriptors::reload);
+        match &limits {
+            // Overrides end.
+            Some(Ok(_)) => quotas.forget(false),
+            Some(Err(fault)) => error!("the rules stay as they were: {}", fault.to_line()),
+            None => {}
         }
         // The library logs faults of rules of requests.
-        let auth = self.reload_auth(&mut quotas);
-        let outcomes = [("the rules", limits), (self.0.of_requests, auth)];
+        let requests = self.reload_requests(&mut quotas);
+        let outcomes = [
+            ("the rules", limits),
+            (self.0.parts.requests_name, requests),
+        ];
         let (mut lines, mut faults) = (Vec::new(), Vec::new());
         for (which, outcome) in outcomes {
             match outcome {
@@ -233,128 +330,45 @@ impl Source {
             loads.refused += 1;
         }
         loads.fault = (!faults.is_empty()).then(|| faults.join("\n"));
-        if let Some(reload_others) = &self.0.reload_others {
+        if let Some(reload_others) = &self.0.parts.reload_others {
             reload_others();
         }
         lines
     }
 
-    /// Reads the limits of descriptors, if there are files of them.
-    fn reload_limits(&self, quotas: &mut QuotaOverrides) -> Option<Reloaded> {
-        if let Some(path) = self.0.files_once.iter().find(|path| path.is_dir()) {
-            let path = path.display();
-            let fault = format!("{path}: a directory, where a file was at the start");
-            return Some(Err(RulesError::unreadable(fault)));
-        }
-        let rules = match self.0.settings.read_rules() {
-            Ok(rules) => rules?,
-            Err(error) => return Some(Err(error)),
-        };
-        warn_of(rules.warnings());
-        let line = format!("read the rules again: {}", counted(rules.len(), "limit"));
-        self.replace_limits(rules, quotas);
-        Some(Ok(line))
-    }
-
-    /// Puts limits of descriptors into force. Overrides end.
-    fn replace_limits(&self, rules: Rules, quotas: &mut QuotaOverrides) {
-        let limits = &self.0.limits;
-        if let Some(removed) = limits.rules().and_then(|before| removal(&before, &rules)) {
-            warn!("{removed}");
-        }
-        limits.set_rules(rules);
-        limits.override_by(|overrides| overrides.requests.clear());
-        quotas.forget(false);
-    }
-
     /// Reads the rules of requests, if there are any.
-    fn reload_auth(&self, quotas: &mut QuotaOverrides) -> Option<Reloaded> {
-        let which = self.0.of_requests;
-        let changes = match self.0.auth.as_ref()?.reload() {
+    fn reload_requests(&self, quotas: &mut QuotaOverrides) -> Option<Reloaded> {
+        let which = self.0.parts.requests_name;
+        let requests = self.requests()?;
+        let changes = match requests.reload() {
             Ok(changes) => changes,
             Err(error) => return Some(Err(error)),
         };
-        if let Some(auth) = &self.0.auth {
-            warn_of(auth.rules().warnings());
-        }
+        warn_of(requests.rules().warnings());
         quotas.forget(true);
         Some(Ok(format!("read {which} again:\n{changes}")))
     }
-}
 
-impl Source {
-    /// The client of the control plane, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// When its settings are wrong.
-    pub(crate) fn client(&self) -> Result<Option<xds::Client>, ServeError> {
-        let plane = self.0.settings.xds.clone();
-        let client = plane.map(|plane| xds::Client::new(plane, self.0.connected.clone()));
-        client.transpose()
-    }
-
-    /// Whether the control plane is connected; `None` without one.
-    pub(crate) fn is_connected(&self) -> Option<bool> {
-        let has_plane = self.0.settings.xds.is_some();
-        has_plane.then(|| self.0.connected.get())
-    }
-
-    /// Waits until more than `sets` sets of the control plane have been accepted, and returns their number.
-    pub(crate) async fn more_sets(&self, sets: u64) -> u64 {
-        let mut accepted = self.0.sets.subscribe();
-        match accepted.wait_for(|accepted| *accepted > sets).await {
-            Ok(accepted) => *accepted,
-            Err(_) => unreachable!("this source sends"),
-        }
-    }
-
-    /// Puts a set into force. After a fault the old limits stay. The log has each fault once, however often its set comes.
-    ///
-    /// # Errors
-    ///
-    /// The faults of the set, on one line.
-    pub(crate) fn accept_set(&self, set: DiscoveryResponse) -> Result<(), String> {
-        let version = set.version_info.clone();
-        let read = xds::rules(set, &self.0.settings.rules_builder());
+    /// Notes limits that were sent, which `put` puts into force, unless they are already: then it returns false.
+    pub(crate) fn accept(&self, put: impl FnOnce() -> bool) {
         let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
-        let rules = match read {
-            Ok(rules) => rules,
-            Err(fault) => {
-                let line = xds::fault_line(&fault);
-                let fault = Some(fault.to_string());
-                if loads.fault != fault {
-                    error!("version {version:?} of the control plane's limits is rejected: {line}");
-                }
-                loads.refused += 1;
-                loads.fault = fault;
-                return Err(line);
-            }
-        };
         loads.accepted += 1;
         loads.fault = None;
-        // A control plane sends its set again after each connection.
-        if !self.is_in_force(&rules) {
-            warn_of(rules.warnings());
-            let limits = counted(rules.len(), "limit");
-            info!("version {version:?} of the control plane's limits is in force: {limits}");
+        if put() {
             let mut quotas = self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner);
-            self.replace_limits(rules, &mut quotas);
+            quotas.forget(false);
             loads.loaded_at = SystemTime::now();
         }
-        loads.version = version;
-        drop(loads);
-        self.0.sets.send_modify(|sets| *sets += 1);
-        Ok(())
     }
 
-    /// Whether the limits in force are of the same resources, in any order: control planes in Go have none.
-    fn is_in_force(&self, rules: &Rules) -> bool {
-        let current = self.0.limits.rules();
-        current.is_some_and(|current| {
-            let of_current: BTreeSet<_> = current.files().collect();
-            of_current == rules.files().collect()
-        })
+    /// Notes limits that were sent and have a fault. Returns whether the last ones had another, or none.
+    pub(crate) fn refuse(&self, fault: String) -> bool {
+        let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        loads.refused += 1;
+        let fault = Some(fault);
+        let is_new = loads.fault != fault;
+        loads.fault = fault;
+        is_new
     }
 }
 
@@ -407,17 +421,15 @@ impl Source {
     fn apply(&self, policy: &str, new_quota: NewQuota) -> Result<Option<QuotaChange>, String> {
         match new_quota {
             NewQuota::Quota(quota) => {
-                let auth = self
-                    .0
-                    .auth
-                    .as_ref()
-                    .ok_or("there are no rules of requests")?;
-                let set = auth.set_quota(policy, Some(quota));
+                let requests = self.requests();
+                let requests = requests.ok_or("there are no rules of requests")?;
+                let set = requests.set_quota(policy, Some(quota));
                 set.map(Some).map_err(|error| error.to_string())
             }
             NewQuota::Units(units) => {
-                let limits = &self.0.limits;
-                limits.override_by(|overrides| _ = overrides.requests.insert(policy.into(), units));
+                if let Some(descriptors) = self.descriptors() {
+                    descriptors.set_units(policy, Some(units));
+                }
                 Ok(None)
             }
         }
@@ -431,13 +443,14 @@ impl Source {
         else {
             return false;
         };
-        match (&self.0.auth, known.of_requests) {
+        if known.of_requests {
             // Fails if a reload removed the rule.
-            (Some(auth), true) => drop(auth.set_quota(policy, None)),
-            _ => {
-                let limits = &self.0.limits;
-                limits.override_by(|overrides| _ = overrides.requests.remove(policy));
-            }
+            let restored = self
+                .requests()
+                .map(|requests| requests.set_quota(policy, None));
+            drop(restored);
+        } else if let Some(descriptors) = self.descriptors() {
+            descriptors.set_units(policy, None);
         }
         quotas.by_policy.remove(policy);
         true
@@ -487,25 +500,4 @@ pub(crate) enum NewQuota {
     Quota(Quota),
     /// The units of a descriptor's limit.
     Units(u32),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Rules, removal};
-
-    #[test]
-    fn removed_limits_are_named_in_the_log() {
-        let rules = |keys: &[&str]| {
-            let limits = keys.iter().map(|key| {
-                format!("{{key: {key}, rate_limit: {{unit: hour, requests_per_unit: 2}}}}")
-            });
-            let limits = limits.collect::<Vec<_>>().join(", ");
-            let text = format!("domain: shop\ndescriptors: [{limits}]");
-            Rules::builder().parse([("rules", text)]).unwrap()
-        };
-        let before = rules(&["a", "b", "c"]);
-        assert_eq!(removal(&before, &rules(&["c", "d", "b", "a"])), None);
-        let removed = removal(&before, &rules(&["b"])).unwrap();
-        assert_eq!(removed, "2 limits removed: shop.a, shop.c");
-    }
 }

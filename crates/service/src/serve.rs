@@ -28,15 +28,17 @@ use crate::{
     },
     decide::RateLimits,
     decision_counts::DecisionCounts,
+    descriptor_source::DescriptorSource,
     errors::{counted, fault},
-    forward_auth,
-    http_routes::{self, Draining},
+    forward_auth, http_routes,
+    limiters_by_period::Counters,
     metrics::Metrics,
+    probes::Draining,
     reflection,
     reservations::{self, ReservationKey, ReservationService},
     rlqs::{self, RateLimitQuotaService},
-    rls,
-    rules_source::{Source, warn_of},
+    rlqs_route, rls,
+    rules_source::{self, Descriptors, Source, warn_of},
     shutdown::{self, Signals, Stop},
     store::{StateFile, Store, save_at_end, save_each_minute},
     telemetry::{Caller, observed},
@@ -46,7 +48,8 @@ use crate::{
 };
 pub use crate::{
     errors::ServeError,
-    settings::{DEFAULT_DEADLINE, OperatorSettings, Settings},
+    operators::OperatorSettings,
+    settings::{DEFAULT_DEADLINE, Settings},
     store::StoreSettings,
 };
 
@@ -108,6 +111,7 @@ struct Parts {
     /// The rules of `/v1/auth`.
     auth: Option<RulesLayer>,
     source: Source,
+    descriptors: DescriptorSource,
     store: Store,
     counts: Arc<DecisionCounts>,
     /// The client of the control plane, until it runs.
@@ -122,10 +126,10 @@ impl Parts {
     /// When a file or a setting is wrong.
     fn new(settings: Settings) -> Result<Self, ServeError> {
         check_source(&settings)?;
-        let watch = Watch::new(&settings);
+        let watch = settings.watch.then(|| Watch::new(settings.watched()));
         let rules = settings.rules()?;
         let store = store(&settings)?;
-        let counters = store.counters(settings.on_failure);
+        let counters = Counters::within(&store, settings.on_failure);
         let limits = RateLimits::new(counters, settings.modes.clone());
         let counts = Arc::new(DecisionCounts::new(settings.operators.admin.is_some()));
         let auth = auth(&settings, &store, (limits.top(), &counts))?;
@@ -138,24 +142,31 @@ impl Parts {
             warn_of(handle.rules().warnings());
         }
         let tls = settings.tls.clone().map(Tls::new).transpose()?;
-        let source = Source::new(
-            settings.clone(),
-            limits.clone(),
-            handle,
-            "the rules of /v1/auth",
-            None,
-        );
-        let client = source.client()?;
+        let descriptors = DescriptorSource::new(settings.clone(), limits.clone());
+        let client = descriptors.client()?;
+        let source = Source::new(rules_source::Parts {
+            store: store.clone(),
+            requests: handle,
+            requests_name: "the rules of /v1/auth",
+            follows_responses: false,
+            descriptors: settings
+                .has_limits()
+                .then(|| Arc::new(descriptors.clone()) as Arc<dyn Descriptors>),
+            top: Arc::clone(limits.top()),
+            reload_others: None,
+        });
+        let needs_store = settings.store.ready_needs_store;
         Ok(Self {
             reservations: reservations::service(limits.clone(), reservation_key(&settings)?),
             quotas: quotas(&settings, &limits, &store),
             settings,
             limits,
-            metrics: Metrics::new(source.clone(), store.clone()),
+            metrics: Metrics::new(source.clone(), needs_store),
             tls,
             watch,
             auth,
             source,
+            descriptors,
             store,
             counts,
             client,
@@ -167,8 +178,8 @@ impl Parts {
         let Some((client, plane)) = self.client.take().zip(self.settings.xds.as_ref()) else {
             return;
         };
-        let source = self.source.clone();
-        tasks.spawn(client.run(move |set| source.accept_set(set)));
+        let (source, descriptors) = (self.source.clone(), self.descriptors.clone());
+        tasks.spawn(client.run(move |set| descriptors.accept_set(&source, set)));
         if plane.starts_without_limits {
             return;
         }
@@ -176,7 +187,7 @@ impl Parts {
             "waiting for the limits of the control plane {}",
             plane.address
         );
-        self.source.more_sets(0).await;
+        self.descriptors.more_sets(0).await;
     }
 
     /// Calls `changed` with [`serves_limits`] after each set of the control plane; never
@@ -185,12 +196,13 @@ impl Parts {
         &self,
         changed: F,
     ) -> impl Future<Output = ()> + use<F> {
-        let source = self.source.clone();
+        let (descriptors, settings) = (self.descriptors.clone(), self.settings.clone());
+        let limits = self.limits.clone();
         async move {
             let mut sets = 0;
             loop {
-                sets = source.more_sets(sets).await;
-                changed(serves_limits(source.settings(), source.limits())).await;
+                sets = descriptors.more_sets(sets).await;
+                changed(serves_limits(&settings, &limits)).await;
             }
         }
     }
@@ -248,8 +260,8 @@ impl Parts {
             rooms: Arc::new(Vec::new),
             is_draining: Arc::new(move || draining.has_begun()),
         };
-        let shares = self.quotas.as_ref().map(|quotas| quotas.0.clone());
-        Admin::new(self.source.clone(), self.store.clone(), sources, shares)
+        let settings = self.settings.operators.clone();
+        Admin::new(self.source.clone(), settings, sources)
     }
 }
 
@@ -411,7 +423,9 @@ impl Servers {
             running.spawn(serve_routes(listener, None, limits, routes, until));
         }
         if let Some(listener) = listeners.admin {
-            running.spawn(parts.admin(draining.clone()).serve(listener, stopped));
+            let shares = parts.quotas.as_ref().map(|quotas| quotas.0.clone());
+            let (admin, more) = (parts.admin(draining.clone()), rlqs_route::router(shares));
+            running.spawn(admin.serve(listener, more, stopped));
         }
         Self {
             running,

@@ -1,26 +1,20 @@
 //! The settings of the service, and the files that they name.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
-use tower_ratelimit::{
-    OnFailure,
-    rules::{Format, RulesError},
-};
+use tower_ratelimit::{OnFailure, rules::RulesError};
 use tracing::info;
 
 use crate::{
     decide::Modes,
-    errors::{ServeError, counted, fault},
-    lyft::{Builder, FilesOf, Rules},
+    errors::{ServeError, fault},
+    lyft::{Builder, Rules},
+    operators::OperatorSettings,
     rlqs::RlqsSettings,
-    store::{Store, StoreSettings},
+    store::StoreSettings,
     tls::TlsFiles,
+    watch::{FilesOf, WatchedPath},
     xds::ControlPlane,
 };
 
@@ -38,8 +32,6 @@ pub struct Settings {
     pub files: FilesOf,
     /// The control plane from which limits come, and then from no files. Defaults to none.
     pub xds: Option<ControlPlane>,
-    /// Whether these are the settings of a gateway, whose rules may follow responses.
-    pub(crate) is_gateway: bool,
     /// The file with the secret, of at least 32 characters, that instances with the same counts share, so that each
     /// accepts the reservations of all. Only with Redis or `state`. Defaults to none: each process accepts its own.
     pub reservation_key_file: Option<PathBuf>,
@@ -84,35 +76,6 @@ pub struct Settings {
     pub operators: OperatorSettings,
 }
 
-/// The admin service, and what operators see.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct OperatorSettings {
-    /// The address of the admin service: a loopback address, unless there is a token. Defaults to none: no such
-    /// service.
-    pub admin: Option<SocketAddr>,
-    /// The file with the token of the admin service, of at least 32 characters. Defaults to none.
-    pub token_file: Option<PathBuf>,
-    /// Further hosts that the admin service accepts. Defaults to none.
-    pub hosts: Vec<String>,
-    /// Whether the admin service and the log reveal keys, such as addresses. Defaults to false: they show digests.
-    pub reveal_keys: bool,
-    /// Whether the admin service has a page of limits as they act. The default is true.
-    pub page: bool,
-}
-
-impl Default for OperatorSettings {
-    fn default() -> Self {
-        Self {
-            admin: None,
-            token_file: None,
-            hosts: Vec::new(),
-            reveal_keys: false,
-            page: true,
-        }
-    }
-}
-
 /// The networks that are trusted by default.
 fn loopback() -> Vec<IpNet> {
     let networks = ["127.0.0.0/8", "::1/128"].iter();
@@ -127,7 +90,6 @@ impl Settings {
             rules,
             files: FilesOf::default(),
             xds: None,
-            is_gateway: false,
             reservation_key_file: None,
             rlqs: None,
             auth_rules: Vec::new(),
@@ -174,72 +136,15 @@ impl Settings {
         Rules::builder().merge_domains(self.merge_domains)
     }
 
+    /// The files that are read again, with the kind of files that count in a directory.
+    pub(crate) fn watched(&self) -> Vec<WatchedPath> {
+        let rules = self.rules.iter().map(|path| (path.clone(), self.files));
+        let auth_rules = { self.auth_rules.iter() }.map(|path| (path.clone(), FilesOf::Rules));
+        rules.chain(auth_rules).collect()
+    }
+
     /// Whether there are limits of descriptors.
     pub(crate) fn has_limits(&self) -> bool {
         !self.rules.is_empty() || self.xds.is_some()
-    }
-
-    /// Checks a text as one of the files of `rules`: its warnings, or its faults.
-    pub(crate) fn check_limits(&self, text: String) -> Result<Vec<String>, String> {
-        let rules = self
-            .rules_builder()
-            .parse([("rules", text)])
-            .map_err(|error| error.to_string())?;
-        Ok(rules.warnings().iter().map(ToString::to_string).collect())
-    }
-
-    /// Checks a text as one of the files of `auth_rules`.
-    pub(crate) fn check_requests(
-        &self,
-        text: String,
-        format: Format,
-        store: &Store,
-    ) -> Result<Vec<String>, String> {
-        let rules = store
-            .request_rules()
-            .accept_in_flight(self.is_gateway)
-            .accept_spend(self.is_gateway)
-            .parse(text, format)
-            .map_err(|error| error.to_string())?;
-        Ok(rules.warnings().iter().map(ToString::to_string).collect())
-    }
-}
-
-/// The least number of characters of a secret.
-const SHORTEST: usize = 32;
-
-/// Reads the secret, such as the token of the admin service, from the file of an option; `what` is its name in errors.
-///
-/// # Errors
-///
-/// When the file cannot be read, or the secret is short.
-pub(crate) fn read_secret(file: &Path, option: &str, what: &str) -> Result<String, ServeError> {
-    let fault = |text| ServeError(format!("{option}: {}: {text}", file.display()));
-    let text = fs::read_to_string(file).map_err(|error| fault(error.to_string()))?;
-    let secret = text.trim();
-    if secret.len() >= SHORTEST {
-        return Ok(secret.to_owned());
-    }
-    let length = counted(secret.len(), "character");
-    let text = format!("the {what} has {length}; at least {SHORTEST} are needed");
-    Err(fault(text))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn secret_has_at_least_32_characters() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("secret");
-        let read = || read_secret(&file, "--token", "token");
-        assert!(read().is_err(), "no file");
-        let secret = "0123456789abcdef0123456789abcdef";
-        fs::write(&file, format!("{secret}\n")).expect("a file");
-        assert_eq!(read().expect("a secret"), secret);
-        fs::write(&file, "0123456789\n").expect("a file");
-        let error = read().expect_err("short").to_string();
-        assert!(error.contains("the token has 10 characters"), "{error}");
     }
 }

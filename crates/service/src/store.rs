@@ -9,7 +9,7 @@ use std::{
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tower_ratelimit::{
-    LocalStore, OnFailure, RedisStore,
+    LocalStore, RedisStore,
     rules::{Rules, RulesBuilder},
     store::StoreHealth,
 };
@@ -17,7 +17,6 @@ use tracing::{debug, error, info};
 
 use crate::{
     errors::{ServeError, counted, fault},
-    limiters_by_period::Counters,
     tls::ClientTls,
 };
 
@@ -102,13 +101,6 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    pub(crate) fn counters(&self, on_failure: OnFailure) -> Counters {
-        match self {
-            Self::Local(store) => Counters::local(store),
-            Self::Redis(store) => Counters::redis(store, on_failure),
-        }
-    }
-
     /// A reader of rules of requests that count in this store.
     pub(crate) fn request_rules(&self) -> RulesBuilder {
         match self.clone() {

@@ -1,16 +1,16 @@
-//! Polling of rule files for changes.
+//! The files of directories with rules, and polling of them for changes.
 
 use std::{
+    ffi::OsStr,
     fs,
     future::pending,
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use tokio::{task::spawn_blocking, time::sleep};
-
-use crate::{lyft::FilesOf, settings::Settings};
 
 /// The interval of checks.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -18,26 +18,16 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Paths, and the digest of their files when they were last checked.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    paths: Paths,
+    paths: Vec<WatchedPath>,
     seen: u64,
 }
 
-/// Paths of descriptor rules and of request rules; of directories, the kind of files that count.
-type Paths = [(Vec<PathBuf>, FilesOf); 2];
+/// A file or a directory; of a directory, the kind of files that count.
+pub(crate) type WatchedPath = (PathBuf, FilesOf);
 
 impl Watch {
-    /// Watches the rules of descriptors and of requests, if the settings enable it.
-    pub(crate) fn new(settings: &Settings) -> Option<Self> {
-        let paths = || {
-            [
-                (settings.rules.clone(), settings.files),
-                (settings.auth_rules.clone(), FilesOf::Rules),
-            ]
-        };
-        settings.watch.then(|| Self::of(paths()))
-    }
-
-    fn of(paths: Paths) -> Self {
+    /// Watches these paths from now on.
+    pub(crate) fn new(paths: Vec<WatchedPath>) -> Self {
         let seen = digest(&paths);
         Self { paths, seen }
     }
@@ -70,12 +60,9 @@ pub(crate) async fn reload_on_change(watch: Option<Watch>, reload: impl Fn()) {
     }
 }
 
-fn digest(paths: &Paths) -> u64 {
+fn digest(paths: &[WatchedPath]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let paths = paths
-        .iter()
-        .flat_map(|(paths, files)| paths.iter().map(|path| (path, *files)));
-    for file in paths.flat_map(|(path, of)| files(path, of)) {
+    for file in paths.iter().flat_map(|(path, of)| rule_files(path, *of)) {
         let metadata = fs::metadata(&file).ok();
         let facts = metadata.map(|metadata| (metadata.len(), metadata.modified().ok()));
         (file, facts).hash(&mut hasher);
@@ -84,7 +71,7 @@ fn digest(paths: &Paths) -> u64 {
 }
 
 /// The file, or the files of the directory that may have rules.
-fn files(path: &Path, of: FilesOf) -> Vec<PathBuf> {
+fn rule_files(path: &Path, of: FilesOf) -> Vec<PathBuf> {
     let Ok(mut listed) = of.list(path) else {
         return vec![path.to_owned()];
     };
@@ -96,6 +83,84 @@ fn files(path: &Path, of: FilesOf) -> Vec<PathBuf> {
     let toml = listed.others.iter().filter(is_toml);
     listed.files.extend(toml.cloned());
     listed.files
+}
+
+/// The files of a directory to read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FilesOf {
+    /// `*.yaml`, `*.yml` and `*.json`, not in subdirectories.
+    #[default]
+    Rules,
+    /// All files, also in subdirectories, as Envoy's reference service reads them; not in links to directories.
+    All {
+        /// Whether to read names that begin with a dot. Names with two dots are never read: in volumes of Kubernetes
+        /// they are second copies of the files.
+        dot_files: bool,
+    },
+}
+
+/// The files at a path.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    /// The path itself, or the files of the directory, in the order of their names.
+    pub(crate) files: Vec<PathBuf>,
+    /// The files and directories that are not read.
+    pub(crate) others: Vec<PathBuf>,
+}
+
+impl FilesOf {
+    /// # Errors
+    ///
+    /// When a directory cannot be read.
+    pub(crate) fn list(self, path: &Path) -> io::Result<Listed> {
+        let mut listed = Listed::default();
+        if path.is_dir() {
+            self.add(path, &mut listed)?
+        } else {
+            listed.files.push(path.to_owned())
+        }
+        listed.files.sort();
+        listed.others.sort();
+        Ok(listed)
+    }
+
+    fn add(self, directory: &Path, listed: &mut Listed) -> io::Result<()> {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let path = entry.path();
+            if begins(&path, "..") {
+                continue;
+            }
+            if self.descends(&path) && entry.file_type()?.is_dir() {
+                self.add(&path, listed)?;
+            } else if self.takes(&path) && path.is_file() {
+                listed.files.push(path);
+            } else {
+                listed.others.push(path);
+            }
+        }
+        Ok(())
+    }
+
+    fn descends(self, path: &Path) -> bool {
+        self != Self::Rules && self.takes(path)
+    }
+
+    fn takes(self, path: &Path) -> bool {
+        match self {
+            Self::Rules => {
+                let extension = path.extension().and_then(OsStr::to_str);
+                matches!(extension, Some("yaml" | "yml" | "json"))
+            }
+            Self::All { dot_files } => dot_files || !begins(path, "."),
+        }
+    }
+}
+
+fn begins(path: &Path, text: &str) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    name.as_encoded_bytes().starts_with(text.as_bytes())
 }
 
 #[cfg(test)]
@@ -111,9 +176,9 @@ mod tests {
         };
         write("a.yaml", "domain: a");
         let lone = folder.path().join("lone");
-        let mut watch = Watch::of([
-            (vec![folder.path().to_owned()], FilesOf::Rules),
-            (vec![lone.clone()], FilesOf::Rules),
+        let mut watch = Watch::new(vec![
+            (folder.path().to_owned(), FilesOf::Rules),
+            (lone.clone(), FilesOf::Rules),
         ]);
         let same = tokio::time::timeout(3 * PAUSE, watch.changed()).await;
         assert!(same.is_err(), "nothing has changed");
@@ -138,8 +203,7 @@ mod tests {
         let below = folder.path().join("team");
         fs::create_dir(&below).expect("a folder");
         let all = FilesOf::All { dot_files: false };
-        let paths = (vec![folder.path().to_owned()], all);
-        let mut watch = Watch::of([paths, (Vec::new(), FilesOf::Rules)]);
+        let mut watch = Watch::new(vec![(folder.path().to_owned(), all)]);
         fs::write(below.join("mongo_cps"), "domain: a").expect("written");
         watch.changed().await;
         fs::write(below.join(".swap"), "").expect("written");

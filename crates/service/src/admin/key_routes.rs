@@ -1,7 +1,6 @@
-//! Routes for keys: read, reset, refund, charge; the keys that are denied most often, and
-//! the shares of clients.
+//! Routes for keys: read, reset, refund, charge; the keys that are denied most often.
 
-use std::{borrow::Cow, collections::BTreeMap, net::SocketAddr, sync::atomic::Ordering};
+use std::{borrow::Cow, net::SocketAddr, sync::atomic::Ordering};
 
 use axum::{
     Json,
@@ -17,10 +16,8 @@ use tower_ratelimit::{
 
 use super::{Admin, Answer, Fields, bad, fault, log, not_found, ok};
 use crate::{
-    decide::{Count, Operation},
     errors::counted,
-    protobuf_messages::Entry,
-    rlqs::{ClientOfBucket, ShareOfClient},
+    rules_source::{Count, Descriptors, Operation},
     store::Store,
 };
 
@@ -84,7 +81,7 @@ pub(super) async fn top(State(admin): State<Admin>, Query(fields): Query<Fields>
         Some(Err(_)) => return Err(bad("n is a number")),
     };
     let rule = fields.get("rule").map(String::as_str);
-    let report = admin.0.source.limits().top().report(usize::MAX);
+    let report = admin.0.source.top().report(usize::MAX);
     let keys: Vec<Value> = report
         .keys()
         .iter()
@@ -131,7 +128,7 @@ pub(super) async fn reveal(
 /// `GET /v1/stats`.
 pub(super) async fn stats(State(admin): State<Admin>) -> Response {
     let rules = admin.0.source.rules();
-    let store = match &admin.0.store {
+    let store = match admin.0.source.store() {
         Store::Local(store) => json!({
             "backend": "local",
             "tracked_keys": store.tracked_keys(),
@@ -171,23 +168,24 @@ impl Admin {
         key: &str,
         operation: Operation,
     ) -> Result<Value, Response> {
-        if let Some(auth) = self.0.source.auth()
+        if let Some(auth) = self.0.source.requests()
             && let Some(answer) = of_request(auth, (rule, key), operation).await
         {
             return answer;
         }
-        let limits = self.0.source.limits();
-        let count = limits
-            .operate(rule, entries(key), operation)
-            .await
-            .map_err(|error| unavailable(&error))?;
+        let descriptors = self.0.source.descriptors();
+        let count = match descriptors {
+            Some(descriptors) => descriptors.operate(rule, key, operation).await,
+            None => Ok(None),
+        };
+        let count = count.map_err(|error| unavailable(&error))?;
         let Some(Count {
             name,
             limit,
             decision,
         }) = count
         else {
-            let of_descriptors = match limits.rules() {
+            let of_descriptors = match descriptors.and_then(Descriptors::number) {
                 Some(_) => " that limits this descriptor",
                 None => "",
             };
@@ -222,7 +220,7 @@ impl Admin {
         if digits.is_none_or(|digits| digits.len() != SHOWN_DIGITS) {
             return Some(key.into());
         }
-        let report = self.0.source.limits().top().report(usize::MAX);
+        let report = self.0.source.top().report(usize::MAX);
         let mut denied = report.keys().iter();
         let found = denied.find(|top| digest(top.key()) == key)?;
         Some(found.key().to_text().into())
@@ -338,61 +336,6 @@ fn key_json(rule: &str, key: &str, decision: &Decision) -> Value {
     })
 }
 
-/// Parses `user=eve,path=/`. A value has no comma. `/v1/top` lists this text as a key with the prefix `str:`.
-pub(super) fn entries(text: &str) -> Vec<Entry> {
-    let text = text.strip_prefix("str:").unwrap_or(text);
-    let entries = text.split(',').map(|entry| {
-        let (key, value) = entry.split_once('=').unwrap_or((entry, ""));
-        let [key, value] = [key, value].map(str::to_owned);
-        Entry { key, value }
-    });
-    entries.collect()
-}
-
-pub(super) fn unavailable(error: &dyn std::error::Error) -> Response {
+pub(crate) fn unavailable(error: &dyn std::fmt::Display) -> Response {
     fault(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
-}
-
-/// `GET /v1/shares?domain=&bucket=`.
-pub(super) async fn shares(State(admin): State<Admin>, Query(fields): Query<Fields>) -> Answer {
-    let Some(shares) = admin.0.shares.as_ref() else {
-        return Err(not_found(
-            "there are no shares: the service runs without --rlqs",
-        ));
-    };
-    let [domain, bucket] = ["domain", "bucket"].map(|name| fields.get(name).map(String::as_str));
-    let (Some(domain), Some(bucket)) = (domain, bucket) else {
-        return Err(bad("domain and bucket are needed"));
-    };
-    let mut pairs = BTreeMap::new();
-    for entry in entries(bucket) {
-        if pairs.contains_key(&entry.key) {
-            return Err(bad(format!("bucket has the key {:?} twice", entry.key)));
-        }
-        pairs.insert(entry.key, entry.value);
-    }
-    let clients = shares.clients_of_bucket(domain, &pairs).await;
-    let Some(clients) = clients.map_err(|error| unavailable(&error))? else {
-        let text =
-            format!("the domain {domain:?} has no limit with shares for the bucket {bucket:?}");
-        return Err(not_found(text));
-    };
-    let clients: Vec<Value> = clients.iter().map(client).collect();
-    Ok(ok(
-        &json!({"domain": domain, "bucket": bucket, "clients": clients}),
-    ))
-}
-
-fn client(client: &ClientOfBucket) -> Value {
-    let share = client.share.map(|share| match share {
-        ShareOfClient::Rate { rate, size } => json!({"rate": rate, "size": size}),
-        ShareOfClient::Units(units) => json!({"units": units}),
-    });
-    json!({
-        "client": client.name,
-        "age": client.age.map(|age| age.as_secs()),
-        "last_report": client.silence.as_secs(),
-        "demand": client.demand,
-        "share": share,
-    })
 }

@@ -38,8 +38,7 @@ use super::{
 };
 use crate::{
     decision_counts::{DecisionCounts, Totals},
-    reference_statistics::COUNTS,
-    rules_source::Source,
+    rules_source::{Descriptors, Source},
     store::Store,
 };
 
@@ -108,7 +107,7 @@ impl Admin {
         let totals = totals(&self.0.source, &live.sources.counts);
         let mut sampled = live.sampled();
         sampled.histories.sample(totals);
-        if let Store::Redis(store) = &self.0.store {
+        if let Store::Redis(store) = self.0.source.store() {
             sampled.sample_store(store.stats());
         }
         drop(sampled);
@@ -129,17 +128,12 @@ fn totals(source: &Source, counts: &DecisionCounts) -> HashMap<String, Totals> {
     let policies = source.policies();
     counts.retain(|name| policies.contains_key(name));
     let mut totals: HashMap<_, _> = counts.read().into_iter().collect();
-    for (name, numbers) in source.limits().statistics().all() {
-        let [requests, denied, near, _, passed_anyway, _]: [u64; COUNTS.len()] = numbers;
-        let of_descriptors = Totals {
-            requests,
-            denied,
-            passed_anyway,
-            near,
-            least_left: None,
-        };
-        totals.insert(name.to_string(), of_descriptors);
-    }
+    totals.extend(
+        source
+            .descriptors()
+            .into_iter()
+            .flat_map(Descriptors::totals),
+    );
     totals
 }
 
@@ -166,7 +160,7 @@ impl Admin {
         let limits: Vec<Value> = { histories.ranked(MAX_LIMITS).into_iter() }
             .map(|(name, history)| limit(name, histories, history, has_history))
             .collect();
-        let store = store(&self.0.store, *degraded_now, earlier);
+        let store = store(self.0.source.store(), *degraded_now, earlier);
         drop(sampled);
         let rooms = (live.sources.rooms)().into_iter();
         let rooms =
@@ -198,7 +192,7 @@ impl Admin {
     }
 
     fn top_keys(&self) -> Vec<Value> {
-        let top = self.0.source.limits().top().report(MAX_KEYS);
+        let top = self.0.source.top().report(MAX_KEYS);
         let one = |key: &TopKey| {
             json!({
                 "limit": shortened(key.policy()),

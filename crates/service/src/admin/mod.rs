@@ -14,16 +14,15 @@
 //! | `GET /v1/top?rule=&n=` | the keys that are denied most often |
 //! | `GET`, `PUT /v1/reveal-keys` | whether keys are shown, or their digests |
 //! | `GET /v1/stats` | the store |
-//! | `GET /v1/shares?domain=&bucket=` | the clients of a quota's bucket, with their demand and their share |
 //! | `GET /`, `GET /v1/live` | a page of limits as they act, and its stream |
 //! | `GET`, `PUT /v1/enabled` | switches limits off and on |
+//!
+//! A service adds routes of its own, behind the same guard.
 
 mod key_routes;
 mod live;
 mod live_state;
 mod rules;
-#[cfg(test)]
-mod tests;
 
 use std::{
     collections::HashMap,
@@ -52,22 +51,23 @@ use tokio::net::TcpListener;
 use tracing::info;
 
 use self::live_state::Live;
-pub(crate) use self::live_state::{LiveSources, Room};
+pub(crate) use self::{
+    key_routes::unavailable,
+    live_state::{LiveSources, Room},
+};
 use crate::{
     connections::{ConnectionLimits, MAX_CONNECTIONS, listen_unless_off, serve_routes},
     errors::ServeError,
-    rlqs::Shares,
+    operators::{OperatorSettings, read_secret},
     rules_source::Source,
-    settings::{OperatorSettings, read_secret},
     shutdown::Stopped,
-    store::Store,
 };
 
 /// The most bytes of a body, which may be a rule file.
 const MAX_BODY: usize = 16 << 20;
 
 /// The fields of a query.
-type Fields = HashMap<String, String>;
+pub(crate) type Fields = HashMap<String, String>;
 
 /// The state that all admin routes share.
 #[derive(Clone)]
@@ -75,34 +75,25 @@ pub(crate) struct Admin(Arc<Inner>);
 
 struct Inner {
     source: Source,
-    store: Store,
+    settings: OperatorSettings,
     live: Live,
-    /// The shares of the quota service, if it is on.
-    shares: Option<Shares>,
     reveals_keys: AtomicBool,
 }
 
 impl Admin {
-    pub(crate) fn new(
-        source: Source,
-        store: Store,
-        sources: LiveSources,
-        shares: Option<Shares>,
-    ) -> Self {
-        let live = Live::new(sources);
-        let reveals_keys = AtomicBool::new(source.settings().operators.reveal_keys);
+    pub(crate) fn new(source: Source, settings: OperatorSettings, sources: LiveSources) -> Self {
         Self(Arc::new(Inner {
-            reveals_keys,
+            reveals_keys: AtomicBool::new(settings.reveal_keys),
             source,
-            store,
-            live,
-            shares,
+            settings,
+            live: Live::new(sources),
         }))
     }
 
     /// Serves operators until the process stops.
-    pub(crate) async fn serve(self, place: AdminListener, stopped: Stopped) {
-        let routes = self.router(place.address, place.token);
+    /// With `more` routes, behind the same guard.
+    pub(crate) async fn serve(self, place: AdminListener, more: Router, stopped: Stopped) {
+        let routes = self.router(place.address, place.token, more);
         let limits = ConnectionLimits::http(MAX_CONNECTIONS);
         let served = serve_routes(place.listener, None, limits, routes, stopped);
         tokio::select! {
@@ -112,8 +103,13 @@ impl Admin {
     }
 
     /// The routes of a service that listens at this address.
-    fn router(&self, address: SocketAddr, token: Option<String>) -> Router {
-        let settings = &self.0.source.settings().operators;
+    pub(crate) fn router(
+        &self,
+        address: SocketAddr,
+        token: Option<String>,
+        more: Router,
+    ) -> Router {
+        let settings = &self.0.settings;
         let door = Guard::new(address, &settings.hosts, token);
         let mut routes = Router::new();
         if settings.page {
@@ -137,11 +133,11 @@ impl Admin {
                 get(key_routes::revealing).put(key_routes::reveal),
             )
             .route("/v1/stats", get(key_routes::stats))
-            .route("/v1/shares", get(key_routes::shares))
             .route("/v1/enabled", get(rules::enabled).put(rules::set_enabled))
+            .with_state(self.clone())
+            .merge(more)
             .layer(DefaultBodyLimit::max(MAX_BODY))
             .layer(middleware::from_fn_with_state(door, guard))
-            .with_state(self.clone())
     }
 
     fn reveals_keys(&self) -> bool {
@@ -198,26 +194,26 @@ impl AdminListener {
 }
 
 /// A response, or the error response.
-type Answer = Result<Response, Response>;
+pub(crate) type Answer = Result<Response, Response>;
 
 fn answer(status: StatusCode, value: &Value) -> Response {
     let content = [(CONTENT_TYPE, "application/json")];
     (status, content, format!("{value}\n")).into_response()
 }
 
-fn ok(value: &Value) -> Response {
+pub(crate) fn ok(value: &Value) -> Response {
     answer(StatusCode::OK, value)
 }
 
-fn fault(status: StatusCode, text: impl Into<String>) -> Response {
+pub(crate) fn fault(status: StatusCode, text: impl Into<String>) -> Response {
     answer(status, &json!({"error": text.into()}))
 }
 
-fn not_found(text: impl Into<String>) -> Response {
+pub(crate) fn not_found(text: impl Into<String>) -> Response {
     fault(StatusCode::NOT_FOUND, text)
 }
 
-fn bad(text: impl Into<String>) -> Response {
+pub(crate) fn bad(text: impl Into<String>) -> Response {
     fault(StatusCode::BAD_REQUEST, text)
 }
 

@@ -17,10 +17,7 @@ use tower_ratelimit::{
 use tracing::warn;
 
 use super::{Admin, Answer, Fields, answer, bad, fault, log, not_found, ok, seconds};
-use crate::{
-    lyft::Limit,
-    rules_source::{NewQuota, QuotaOverride},
-};
+use crate::rules_source::{DescriptorLimit, Descriptors, NewQuota, QuotaOverride};
 
 /// The longest override, in seconds: a year.
 const MAX_TTL: u64 = 366 * 24 * 60 * 60;
@@ -36,11 +33,11 @@ pub(super) async fn list(State(admin): State<Admin>) -> Response {
         "fault": loads.fault,
         "enabled": source.switches().0,
     });
-    if let Some((plane, is_connected)) = source.settings().xds.as_ref().zip(source.is_connected()) {
+    if let Some(plane) = source.descriptors().and_then(Descriptors::control_plane) {
         list["control_plane"] = json!({
             "address": plane.address,
-            "connected": is_connected,
-            "version": loads.version,
+            "connected": plane.is_connected,
+            "version": plane.version,
         });
     }
     ok(&list)
@@ -58,13 +55,14 @@ pub(super) async fn reload(
     State(admin): State<Admin>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
 ) -> Response {
-    if let Some(plane) = &admin.0.source.settings().xds {
+    let source = &admin.0.source;
+    if let Some(plane) = source.descriptors().and_then(Descriptors::control_plane) {
         let text = format!("the limits come from the control plane {}", plane.address);
         return fault(StatusCode::CONFLICT, text);
     }
     log(peer, "reads the rules again");
-    let report = admin.0.source.reload();
-    let faults = admin.0.source.loads().fault;
+    let report = source.reload();
+    let faults = source.loads().fault;
     let status = match faults {
         None => StatusCode::OK,
         Some(_) => StatusCode::UNPROCESSABLE_ENTITY,
@@ -88,15 +86,12 @@ pub(super) async fn validate(
         Some("toml") => Format::Toml,
         Some(_) => return Err(bad("format is yaml, json or toml")),
     };
-    let settings = admin.0.source.settings();
-    let has_descriptors = settings.has_limits();
-    let checked = match (fields.get("kind").map(String::as_str), has_descriptors) {
-        (Some("descriptors"), true) => settings.check_limits(body),
-        (Some("requests"), _) | (None, false) => {
-            settings.check_requests(body, format, &admin.0.store)
-        }
-        (_, true) => return Err(bad("kind is descriptors or requests")),
-        (_, false) => return Err(bad("kind is requests")),
+    let source = &admin.0.source;
+    let checked = match (fields.get("kind").map(String::as_str), source.descriptors()) {
+        (Some("descriptors"), Some(descriptors)) => descriptors.check(body),
+        (Some("requests"), _) | (None, None) => source.check_requests(body, format),
+        (_, Some(_)) => return Err(bad("kind is descriptors or requests")),
+        (_, None) => return Err(bad("kind is requests")),
     };
     Ok(match checked {
         Ok(warnings) => ok(&json!({"valid": true, "warnings": warnings})),
@@ -211,14 +206,14 @@ pub(super) async fn set_enabled(
 impl Admin {
     /// All rules in force, of both kinds.
     fn rules(&self) -> Vec<Value> {
-        let (limits, auth) = (self.0.source.limits().rules(), self.0.source.auth());
+        let (descriptors, requests) = (self.0.source.descriptors(), self.0.source.requests());
         let mut rules = Vec::new();
-        if let Some(limits) = limits {
+        if let Some(descriptors) = descriptors {
             let (_, off) = self.0.source.switches();
-            let limits = limits.limits();
-            rules.extend(limits.map(|(name, limit)| self.descriptor(&name, limit, &off)));
+            let limits = descriptors.limits().into_iter();
+            rules.extend(limits.map(|(name, limit)| self.descriptor(&name, &limit, &off)));
         }
-        if let Some(set) = auth.map(RulesHandle::rules) {
+        if let Some(set) = requests.map(RulesHandle::rules) {
             rules.extend(set.names().map(|name| self.request(name, &set)));
         }
         rules
@@ -226,28 +221,29 @@ impl Admin {
 
     /// The files that were read, each with a hash of its contents, so that operators can compare copies.
     fn files(&self) -> Vec<Value> {
-        let (limits, auth) = (self.0.source.limits().rules(), self.0.source.auth());
-        let requests = auth.map(RulesHandle::rules);
-        let limits = limits.iter().flat_map(|limits| limits.files());
-        let all = limits.chain(requests.iter().flat_map(Rules::files));
-        all.map(|(file, sha256)| json!({"file": file, "sha256": sha256}))
-            .collect()
+        let descriptors = self.0.source.descriptors().map(Descriptors::files);
+        let requests = self.0.source.requests().map(RulesHandle::rules);
+        let shown = |file: &str, sha256: &str| json!({"file": file, "sha256": sha256});
+        let descriptors = descriptors.iter().flatten();
+        let descriptors = descriptors.map(|(file, sha256)| shown(file, sha256));
+        let requests = requests.iter().flat_map(Rules::files);
+        let requests = requests.map(|(file, sha256)| shown(file, sha256));
+        descriptors.chain(requests).collect()
     }
 
-    fn descriptor(&self, name: &str, limit: &Limit, off: &[String]) -> Value {
+    fn descriptor(&self, name: &str, limit: &DescriptorLimit, off: &[String]) -> Value {
         let quota = self.0.source.overridden(name);
         let requests = quota
             .as_ref()
             .map_or(limit.requests.into(), |quota| quota.limit);
-        let times = u64::from(limit.unit_multiplier.unwrap_or(1));
-        let window = limit.unit.map(|unit| unit.seconds() * times);
-        let policy = window.map(|window| policy_of(name, requests, Some(window), quota));
+        let window = limit.window;
+        let policy = window.map(|_| policy_of(name, requests, window, quota));
         json!({
             "name": name,
             "kind": "descriptor",
-            "place": limit.place(),
+            "place": limit.place,
             "limits": policy.into_iter().collect::<Vec<_>>(),
-            "algorithm": limit.quota_of_its_own.map(|quota| quota.to_string()),
+            "algorithm": limit.algorithm,
             "shadow": limit.shadow,
             "enabled": !off.iter().any(|rule| rule == name),
         })
@@ -264,8 +260,8 @@ impl Admin {
             let window = overriding.or_else(own);
             policy_of(policy.name(), limit, window, quota)
         });
-        let auth = self.0.source.auth();
-        let in_flight = auth.and_then(|auth| auth.in_flight_of(name, &Key::global()));
+        let requests = self.0.source.requests();
+        let in_flight = requests.and_then(|rules| rules.in_flight_of(name, &Key::global()));
         let in_flight =
             in_flight.map(|(policy, _)| json!({"policy": policy.name(), "limit": policy.limit()}));
         json!({

@@ -7,11 +7,10 @@ use tower_ratelimit::{Decision, LimiterError, decision::Op};
 
 use super::{
     Inner, RateLimits, Verdict,
-    lookup::{Limited, Lookup},
+    lookup::{DecideError, Limited, Lookup, invalid},
     statuses,
 };
 use crate::{
-    errors::{DecideError, invalid},
     limiters_by_period::{Charge, Measure},
     reference_statistics::Hits,
 };

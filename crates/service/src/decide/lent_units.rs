@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use tower_ratelimit::{Decision, decision::Op, quota::Algorithm};
 
-use super::{CountedLimit, Inner, LimitOfBucket, RateLimits, charges::used, left};
+use super::{
+    CountedLimit, Inner, LimitOfBucket, RateLimits,
+    charges::used,
+    left,
+    lookup::{DecideError, invalid},
+};
 use crate::{
-    errors::{DecideError, invalid},
     limiters_by_period::{Charge, Measure},
     reference_statistics::Hits,
 };

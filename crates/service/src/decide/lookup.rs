@@ -1,11 +1,14 @@
 //! Look-up of the limit of each descriptor: from the rules, or from the descriptor itself.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    error::Error,
+    fmt,
+};
 
-use tower_ratelimit::Key;
+use tower_ratelimit::{Key, LimiterError};
 
 use crate::{
-    errors::{DecideError, invalid},
     limiters_by_period::{Charge, Measure},
     lyft::{Limit, Rules, StatsName},
     protobuf_messages::{
@@ -13,6 +16,35 @@ use crate::{
         RateLimitRequest, Struct, Unit,
     },
 };
+
+/// A decision that failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DecideError {
+    /// The request is invalid; the text has the reason.
+    Invalid(String),
+    /// There are no rules, or the store does not respond.
+    Unavailable(String),
+}
+
+impl fmt::Display for DecideError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Invalid(text) | Self::Unavailable(text)) = self;
+        f.write_str(text)
+    }
+}
+
+impl Error for DecideError {}
+
+impl From<LimiterError> for DecideError {
+    fn from(error: LimiterError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+pub(crate) fn invalid(text: impl Into<String>) -> DecideError {
+    DecideError::Invalid(text.into())
+}
 
 /// The result of a look-up.
 #[allow(

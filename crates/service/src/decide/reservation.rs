@@ -10,11 +10,10 @@ use tower_ratelimit::{
 use super::{
     RateLimits,
     charges::Decisions,
-    lookup::{Limited, Lookup, look_up},
-    statuses, to_its_end,
+    lookup::{DecideError, Limited, Lookup, look_up},
+    outcome, statuses, to_its_end,
 };
 use crate::{
-    errors::DecideError,
     limiters_by_period::Measure,
     protobuf_messages::{Code, RateLimitRequest, RateLimitResponse},
     telemetry::Span,
@@ -62,7 +61,8 @@ impl RateLimits {
             Ok((answer, units)) => (Ok(answer), units),
             Err(error) => (Err(error), Vec::new()),
         };
-        span.end(self.0.counters.backend(), &request.domain, &answer);
+        let backend = self.0.counters.backend();
+        span.end(backend, || outcome(&request.domain, &answer));
         answer.map(|answer| (answer.overall_code(), units))
     }
 
@@ -110,7 +110,8 @@ impl RateLimits {
             settled.await
         };
         let answer = to_its_end(settled).await;
-        span.end(self.0.counters.backend(), &request.domain, &answer);
+        let backend = self.0.counters.backend();
+        span.end(backend, || outcome(&request.domain, &answer));
         answer.map(drop)
     }
 

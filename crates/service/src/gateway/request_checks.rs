@@ -55,7 +55,7 @@ use crate::{
     cors::CorsFields,
     errors::ServeError,
     events::{self, Answers},
-    http_routes::Draining,
+    probes::Draining,
 };
 
 /// The proxy behind its checks and rules.

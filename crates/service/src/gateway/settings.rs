@@ -12,9 +12,10 @@ use tower_ratelimit::rules::{Rules, RulesBuilder};
 use crate::{
     connections,
     errors::{ServeError, fault},
-    settings::{self, OperatorSettings},
+    operators::OperatorSettings,
     store::{Store, StoreSettings},
     tls::{ClientTls, TlsFiles},
+    watch::{FilesOf, WatchedPath},
 };
 
 /// The default deadline of Redis, the library's.
@@ -124,22 +125,10 @@ impl Settings {
         (most < usize::MAX).then(|| NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))
     }
 
-    /// The settings with all files that are read again with the rules.
-    pub(super) fn watched(&self) -> settings::Settings {
-        let mut watched = self.service();
-        watched.auth_rules.extend(self.denied_page.clone());
-        watched
-    }
-
-    /// The settings of a service with rules of requests only, for the admin service.
-    pub(super) fn service(&self) -> settings::Settings {
-        let mut service = settings::Settings::new(Vec::new());
-        service.auth_rules.clone_from(&self.rules);
-        service.is_gateway = true;
-        service.watch = self.watch;
-        service.operators.clone_from(&self.operators);
-        service.store.clone_from(&self.store);
-        service
+    /// The files that are read again.
+    pub(super) fn watched(&self) -> Vec<WatchedPath> {
+        let paths = self.rules.iter().chain(&self.denied_page);
+        paths.map(|path| (path.clone(), FilesOf::Rules)).collect()
     }
 }
 

@@ -21,7 +21,7 @@ mod yaml11_types;
 
 pub use self::{
     explain::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit},
-    rules::{Builder, FilesOf, Rules},
+    rules::{Builder, Rules},
     stats::StatsName,
 };
 pub(crate) use self::{
@@ -30,3 +30,4 @@ pub(crate) use self::{
     stats::stats_name,
     yaml11_types::merge as merge_metadata,
 };
+pub use crate::watch::FilesOf;

@@ -17,10 +17,10 @@ use tower_ratelimit_rulefile::{
 };
 
 use super::{
-    rules::{Builder, Descriptor, FilesOf, Level, Limit, Rules, Wildcard},
+    rules::{Builder, Descriptor, Level, Limit, Rules, Wildcard},
     yaml11_types::{YamlType, metadata, text_or_empty, type_of, type_of_key},
 };
-use crate::protobuf_messages::Unit;
+use crate::{protobuf_messages::Unit, watch::FilesOf};
 
 /// The most bytes of a file.
 const MAX_FILE_BYTES: usize = 32 << 20;

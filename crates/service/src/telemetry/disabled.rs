@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use tower_ratelimit::observe::Observer;
 
-use crate::{errors::DecideError, protobuf_messages::RateLimitResponse};
+use super::Outcome;
 
 pub(crate) struct Span;
 
@@ -14,13 +14,7 @@ impl Span {
     }
 
     #[inline]
-    pub(crate) const fn end(
-        self,
-        _: &'static str,
-        _: &str,
-        _: &Result<RateLimitResponse, DecideError>,
-    ) {
-    }
+    pub(crate) fn end(self, _: &'static str, _: impl FnOnce() -> Result<Outcome, &'static str>) {}
 }
 
 pub(crate) struct Caller;

@@ -20,10 +20,7 @@ use tower_ratelimit::{
     observe::{Decided, Event, Observer},
 };
 
-use crate::{
-    errors::DecideError,
-    protobuf_messages::{Code, DescriptorStatus, RateLimitResponse},
-};
+use super::Outcome;
 
 const NAME: &str = "ratelimit.check";
 const POLICY: &str = "rate_limit.policy";
@@ -77,65 +74,25 @@ impl Span {
         Self(SystemTime::now())
     }
 
-    /// Ends the span with the response to descriptors of this domain.
+    /// Ends the span with the outcome, or the kind of the error.
     pub(crate) fn end(
         self,
         backend: &'static str,
-        domain: &str,
-        answer: &Result<RateLimitResponse, DecideError>,
+        outcome: impl FnOnce() -> Result<Outcome, &'static str>,
     ) {
         let mut attributes = vec![KeyValue::new(BACKEND, backend)];
-        let fault = match answer {
-            Ok(answer) => {
-                let denied = answer.overall_code() == Code::OverLimit;
-                attributes.push(KeyValue::new(RESULT, result(denied)));
-                attributes.extend(of_status(deciding(&answer.statuses), domain));
+        let fault = match outcome() {
+            Ok(outcome) => {
+                attributes.push(KeyValue::new(RESULT, result(outcome.is_denied)));
+                attributes.extend(outcome.policy.map(|policy| KeyValue::new(POLICY, policy)));
+                let remaining = outcome.remaining.map(i64::from);
+                attributes.extend(remaining.map(|left| KeyValue::new(REMAINING, left)));
                 None
             }
-            Err(DecideError::Invalid(_)) => Some("invalid"),
-            Err(DecideError::Unavailable(_)) => Some("unavailable"),
+            Err(fault) => Some(fault),
         };
         record(self.0, attributes, fault);
     }
-}
-
-/// The status that the span reports: the last one over its limit, else the one with the least remaining.
-fn deciding(statuses: &[DescriptorStatus]) -> Option<&DescriptorStatus> {
-    let mut limited = statuses
-        .iter()
-        .filter(|status| status.current_limit.is_some());
-    let over = limited
-        .clone()
-        .rfind(|status| status.code() == Code::OverLimit);
-    over.or_else(|| {
-        let first = limited.next()?;
-        Some(limited.fold(first, |least, status| {
-            if status.limit_remaining < least.limit_remaining {
-                status
-            } else {
-                least
-            }
-        }))
-    })
-}
-
-/// The limit's name, or its domain. Names in statistics are not used, since they may contain values of requests.
-fn of_status(
-    status: Option<&DescriptorStatus>,
-    domain: &str,
-) -> impl Iterator<Item = KeyValue> + use<> {
-    let limit = status.and_then(|status| status.current_limit.as_ref());
-    let policy = limit.map(|limit| {
-        let name = if limit.name.is_empty() {
-            domain.to_owned()
-        } else {
-            limit.name.clone()
-        };
-        KeyValue::new(POLICY, name)
-    });
-    let remaining =
-        status.map(|status| KeyValue::new(REMAINING, i64::from(status.limit_remaining)));
-    policy.into_iter().chain(remaining)
 }
 
 const fn result(denied: bool) -> &'static str {

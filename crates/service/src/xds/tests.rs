@@ -34,6 +34,7 @@ use super::{
 };
 use crate::{
     decide::{Modes, RateLimits},
+    descriptor_source::DescriptorSource,
     errors::ServeError,
     limiters_by_period::Counters,
     lyft::Rules,
@@ -43,8 +44,9 @@ use crate::{
         RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, Struct, Unit,
         Value,
     },
-    rules_source::Source,
+    rules_source::{Parts, Source},
     settings::Settings,
+    store::Store,
 };
 
 /// `proto/` as protoc compiles it:
@@ -379,21 +381,32 @@ impl Subscriber for Lines {
 }
 
 /// A source of limits from a control plane.
-fn source() -> Source {
+fn source() -> (DescriptorSource, Source) {
     let mut settings = Settings::new(Vec::new());
     settings.xds = Some(ControlPlane::new("gateway:18001"));
-    let limits = RateLimits::new(Counters::local(&LocalStore::new()), Modes::default());
-    Source::new(settings, limits, None, "the rules", None)
+    let store = LocalStore::new();
+    let limits = RateLimits::new(Counters::local(&store), Modes::default());
+    let descriptors = DescriptorSource::new(settings, limits.clone());
+    let source = Source::new(Parts {
+        store: Store::Local(store),
+        requests: None,
+        requests_name: "the rules",
+        follows_responses: false,
+        descriptors: Some(Arc::new(descriptors.clone())),
+        top: Arc::clone(limits.top()),
+        reload_others: None,
+    });
+    (descriptors, source)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_faulty_set_that_comes_again_is_rejected_with_pauses_and_logged_once() {
-    let (source, lines) = (source(), Lines::default());
+    let ((descriptors, source), lines) = (source(), Lines::default());
     let logged = lines.clone();
     // Without a type each set has the same fault.
     let mut plane = Plane::start(move |set| {
         let lines = logged.clone();
-        with_default(lines, || source.accept_set(set))
+        with_default(lines, || descriptors.accept_set(&source, set))
     });
     let mut rejections = 0;
     let rejected = async {

@@ -23,11 +23,12 @@ use self::{
     clients::Clients,
 };
 use crate::{
-    decide::{BucketLimit, Charged, CountedLimit, Modes, Operation, RateLimits, UnitOp},
+    decide::{BucketLimit, Charged, CountedLimit, Modes, RateLimits, UnitOp},
     limiters_by_period::Counters,
     lyft::Rules,
     protobuf_messages::Entry,
     rlqs::{lending::Lending, pool::RowId, simulation::random::Random},
+    rules_source::Operation,
 };
 
 const STEP: Duration = Duration::from_millis(100);
