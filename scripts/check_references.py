@@ -128,7 +128,7 @@ def faults_of_test_names(files):
 def faults_of_commands(files):
     """Filters and variables of the commands that pages name for tests, which no test has."""
     tests = "\n".join(path.read_text(encoding="utf-8") for path in files if path.suffix == ".rs")
-    for page in (path for path in files if path.suffix == ".md" and path.parts[0] in ("CONTRIBUTING.md", "docs")):
+    for page in (path for path in files if path.suffix == ".md" and (path.name == "CONTRIBUTING.md" or "docs" in path.parts)):
         for line, text in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
             for variables, arguments in re.findall(r"`((?:[A-Z_]+=\S+ )*)cargo (?:nextest run|test) ([^`]*)`", text):
                 filters = re.sub(r"(?:-p|--package|--test|--features) \S+|--[\w-]+", "", arguments.split(" -- ")[0]).split()

@@ -11,10 +11,10 @@ use crate::log;
 
 const PLOT: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../../docs/tuning-plots/what_if.svg"
+    "/../replay/docs/plots/what_if.svg"
 );
 
-const PAGE: &str = include_str!("../../../../docs/tuning.md");
+const PAGE: &str = include_str!("../../../replay/docs/tuning.md");
 
 const RULES_PAGE: &str = include_str!("../../../../docs/rules.md");
 
@@ -157,10 +157,23 @@ fn the_picture_is_drawn_by_the_program() {
     );
 }
 
+/// The folders of the library and of each crate that have this name.
+fn folders(name: &str) -> Vec<PathBuf> {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let crates = fs::read_dir(root.join("crates")).expect("crates");
+    let mut folders: Vec<_> = crates
+        .map(|folder| folder.expect("a crate").path().join(name))
+        .collect();
+    folders.push(root.join(name));
+    folders.retain(|folder| folder.is_dir());
+    folders
+}
+
 /// The texts of all pages.
 fn pages() -> String {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let files = fs::read_dir(format!("{root}/docs")).expect("pages");
+    let files = folders("docs")
+        .into_iter()
+        .flat_map(|folder| fs::read_dir(folder).expect("pages"));
     let files = files.map(|file| file.expect("a page").path());
     let pages = files.filter(|file| file.extension().is_some_and(|kind| kind == "md"));
     pages
@@ -193,12 +206,7 @@ fn each_option_stands_on_a_page() {
 
 #[test]
 fn each_metric_stands_on_a_page() {
-    let (mut folders, mut names) = (vec![], BTreeSet::new());
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    folders.extend(
-        ["src", "crates/service/src", "crates/cli/src"]
-            .map(|folder| format!("{root}/{folder}").into()),
-    );
+    let (mut folders, mut names) = (folders("src"), BTreeSet::new());
     while let Some(folder) = folders.pop() {
         for file in fs::read_dir::<PathBuf>(folder).expect("a folder") {
             let path = file.expect("a file").path();
