@@ -21,6 +21,7 @@ LIMITS = {
     "crates/testkit": (3, 0.5, 1.5),
     "docs": (2, 0, 0.5),
     "crates/replay/docs": (2, 0, 0.5),
+    "crates/service/docs": (2, 0, 0.5),
     "benches": (5, 0, 3),
     "examples": (4, 0, 2),
     "fuzz": (5, 0, 5),

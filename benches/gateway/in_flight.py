@@ -1,6 +1,6 @@
 """Holds downloads, WebSockets and gRPC streams of one client at the gateway, two gateways, nginx and HAProxy.
 
-`python3 benches/gateway/in_flight.py` prints two tables for docs/service.md: the requests that each lets run at the same
+`python3 benches/gateway/in_flight.py` prints two tables for its README.md: the requests that each lets run at the same
 time, and the times of another client alone and beside them. Needs nginx, haproxy, redis-server (or VALKEY_SERVER), the
 Python packages of gRPC in GRPCIO, and a program in PROGRAM that is built for release.
 """

@@ -1,6 +1,6 @@
 """Measures the quota service with Envoys, and under hostile and large loads.
 
-`python3 benches/rlqs/run.py envoys|faults|latency|hostile|many` prints what docs/service.md has in its table; `envoys` also draws
+`python3 benches/rlqs/run.py envoys|faults|latency|hostile|many` prints what its README.md has in its tables; `envoys` also draws
 benches/rlqs/envoys.svg. Needs a release build in PROGRAM, envoy in ENVOY, redis-server (or VALKEY_SERVER), and the
 Python packages of gRPC in GRPCIO. SECONDS_OF_RUN replaces the 120 seconds of a run of `envoys` or `faults`.
 """

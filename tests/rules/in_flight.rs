@@ -250,9 +250,9 @@ fn faults_have_codes() {
 
 #[test]
 fn file_of_the_service_s_page_is_read() {
-    let page = include_str!("../../docs/service.md");
+    let page = include_str!("../../crates/service/docs/gateway.md");
     let (_, section) = page
-        .split_once("### One client that holds everything")
+        .split_once("## One client that holds everything")
         .expect("the section");
     let (_, text) = section.split_once("```yaml\n").expect("a file");
     let (text, _) = text.split_once("```").expect("its end");

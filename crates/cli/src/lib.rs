@@ -73,7 +73,7 @@ enum Command {
     /// Serves limits to Envoy as a drop-in for its reference service, by the same environment
     /// variables.
     ///
-    /// RUNTIME_ROOT, GRPC_PORT, REDIS_URL and so on; the page on the service lists them. Changed
+    /// RUNTIME_ROOT, GRPC_PORT, REDIS_URL and so on; its page lists them. Changed
     /// files are read again. Exit codes as for `serve`.
     #[cfg(feature = "serve")]
     Envoy,

@@ -1,8 +1,8 @@
 //! Limits as a service: Envoy's rate limit protocol and its rule files, decided by tower-ratelimit.
 //!
 //! The programs are `tower-ratelimit serve` and `tower-ratelimit gateway` of the package `tower-ratelimit-cli`; the
-//! [page on the service](https://github.com/tower-ratelimit/tower-ratelimit/blob/main/docs/service.md) is for
-//! operators. This library is for servers that embed the service:
+//! [page on operating them](https://github.com/tower-ratelimit/tower-ratelimit/blob/main/crates/service/docs/operators.md)
+//! leads to the others. This library is for servers that embed the service:
 //!
 //! ```
 //! use tower_ratelimit::LocalStore;

@@ -1,4 +1,4 @@
-//! The example of the page on the service works.
+//! The example of the page works.
 
 use std::{fs, process::Command};
 
@@ -6,13 +6,12 @@ use testkit::programs::{Process, eventually, free_port};
 
 use crate::{gateway_process::bounded, upstream::Upstream, wire::Wire};
 
-const PAGE: &str = include_str!("../../../../docs/service.md");
+const PAGE: &str = include_str!("../../../service/docs/gateway.md");
 
 #[tokio::test]
 async fn page_leads_from_a_server_to_a_limited_one() {
-    let (_, page) = PAGE.split_once("## A gateway in front").unwrap();
     let block = |kind: &str| {
-        let (_, rest) = page.split_once(&format!("```{kind}\n")).unwrap();
+        let (_, rest) = PAGE.split_once(&format!("```{kind}\n")).unwrap();
         rest.split_once("```").unwrap().0
     };
     let (rules, command) = (block("yaml"), block("sh"));

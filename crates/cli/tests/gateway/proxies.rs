@@ -194,7 +194,7 @@ async fn without_trust_haproxy_is_the_client() {
     .await;
 }
 
-/// The misconfiguration that the page on the service warns about.
+/// The misconfiguration that the page warns about.
 #[tokio::test]
 async fn haproxy_with_if_none_lets_clients_choose_their_address() {
     if is_missing("haproxy", "haproxy") {

@@ -192,7 +192,7 @@ pub(crate) fn is_missing(program: &str) -> bool {
 
 /// The page's configuration of nginx, with these ports.
 pub(crate) fn nginx(port: u16, service: u16, upstream: u16) -> String {
-    let page = include_str!("../../../../docs/service.md");
+    let page = include_str!("../../../service/docs/auth.md");
     let (_, block) = page.split_once("```nginx\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();
     let block = block.replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
@@ -342,7 +342,7 @@ async fn scripts_of_listed_origins_see_denials_through_nginx() {
         return;
     }
     let (service, _rules) = service_of(WITH_ORIGINS, &[]).await;
-    let page = include_str!("../../../../docs/service.md");
+    let page = include_str!("../../../service/docs/auth.md");
     let (_, rest) = page.split_once("For scripts of other origins").unwrap();
     let mut blocks = rest
         .split("```nginx\n")

@@ -1,4 +1,4 @@
-//! The example of the page on the service works.
+//! The example of the page works.
 
 use std::{fs, process::Command};
 
@@ -12,16 +12,20 @@ use crate::{
     service_process::Service,
 };
 
-const PAGE: &str = include_str!("../../../../docs/service.md");
+const PAGE: &str = include_str!("../../../service/docs/envoy.md");
+
+const ENVOY: &str = include_str!("../../../service/docs/envoy.yaml");
 
 #[tokio::test]
 async fn page_leads_from_a_file_to_a_limited_route() {
     needs!(envoy);
-    let (_, page) = PAGE.split_once("## Envoy\n").unwrap();
-    let mut blocks = page.split("```yaml\n").skip(1);
+    let mut blocks = PAGE.split("```yaml\n").skip(1);
     let mut block = || blocks.next().unwrap().split_once("```").unwrap().0;
-    let (rules, envoy) = (block(), block());
-    assert!(envoy.contains("grpc_health_check"), "a restart loses calls");
+    let (rules, excerpt) = (block(), block());
+    for line in excerpt.lines() {
+        assert!(ENVOY.contains(line.trim()), "{line}");
+    }
+    assert!(ENVOY.contains("grpc_health_check"), "a restart loses calls");
     let service = Service::start(&["--rls-headers", "retry-after"]).await;
     fs::write(service.folder.path().join("rules.yaml"), rules).unwrap();
     service.process.hang_up();
@@ -31,7 +35,7 @@ async fn page_leads_from_a_file_to_a_limited_route() {
     .await;
 
     let (listener, upstream) = (free_port(), upstream().await);
-    let mut config = envoy.replace("timeout: 0.1s", "timeout: 60s");
+    let mut config = ENVOY.replace("timeout: 0.1s", "timeout: 60s");
     for (port, free) in [(8888, listener), (8081, service.grpc), (9999, upstream)] {
         let place = |port: u16| format!("port_value: {port}}}");
         assert!(config.contains(&place(port)), "{port}");

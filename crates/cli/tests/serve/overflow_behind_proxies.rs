@@ -19,7 +19,7 @@ async fn service() -> (Service, TempDir) {
 
 /// The page's block of this language after this text.
 fn block(language: &str, after: &str) -> &'static str {
-    let page = include_str!("../../../../docs/service.md");
+    let page = include_str!("../../../service/docs/auth.md");
     let (_, rest) = page.split_once(after).unwrap();
     let (_, block) = rest.split_once(&format!("```{language}\n")).unwrap();
     block.split_once("```").unwrap().0

@@ -24,14 +24,17 @@ use crate::{
     service_process::{Service, about},
 };
 
-const PAGE: &str = include_str!("../../../../docs/service.md");
+const PAGE: &str = include_str!("../../../service/docs/quota-service.md");
+
+const ENVOY: &str = include_str!("../../../service/docs/quotas.yaml");
 
 /// The page's file for an Envoy that listens on the first port, with its service on the second one.
 pub(crate) fn config_of_page(listener: u16, grpc: u16) -> String {
-    let (_, page) = PAGE.split_once("## Shares for Envoy\n").unwrap();
-    let mut blocks = page.split("```yaml\n").skip(1);
-    let mut block = || blocks.next().unwrap().split_once("```").unwrap().0;
-    let (_, mut config) = (block(), block().to_owned());
+    let (_, excerpt) = PAGE.split_once("```yaml\nno_assignment_behavior").unwrap();
+    for line in excerpt.split_once("```").unwrap().0.lines() {
+        assert!(ENVOY.contains(line.trim()), "{line}");
+    }
+    let mut config = ENVOY.to_owned();
     for (port, free) in [(8888, listener), (8081, grpc)] {
         let place = |port: u16| format!("port_value: {port}}}");
         assert!(config.contains(&place(port)), "{port}");
@@ -53,8 +56,7 @@ pub(crate) fn start_envoy(config: &str, folder: &Path) -> Process {
 }
 
 fn rules_of_page() -> &'static str {
-    let (_, page) = PAGE.split_once("## Shares for Envoy\n").unwrap();
-    let (_, rules) = page.split_once("```yaml\n").unwrap();
+    let (_, rules) = PAGE.split_once("```yaml\n").unwrap();
     rules.split_once("```").unwrap().0
 }
 

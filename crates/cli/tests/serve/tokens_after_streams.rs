@@ -21,7 +21,9 @@ use crate::{
     service_process::{Service, about},
 };
 
-const PAGE: &str = include_str!("../../../../docs/service.md");
+const PAGE: &str = include_str!("../../../service/docs/envoy.md");
+
+const ENVOY: &str = include_str!("../../../service/docs/tokens.yaml");
 
 /// The budget of the page's rules, and the estimate of its filter.
 const BUDGET: u64 = 10_000;
@@ -40,11 +42,10 @@ impl Gateway {
     /// Starts the files of the page, with another estimate.
     async fn start(estimate: u64) -> Self {
         let (_, page) = PAGE
-            .split_once("### Tokens of language models\n")
+            .split_once("## Tokens of language models\n")
             .expect("the section");
-        let mut blocks = page.split("```yaml\n").skip(1);
-        let mut block = || blocks.next().unwrap().split_once("```").unwrap().0;
-        let (rules, envoy) = (block(), block());
+        let (_, rules) = page.split_once("```yaml\n").expect("rules");
+        let (rules, _) = rules.split_once("```").expect("their end");
         let service = Service::start(&[]).await;
         // No test meets the end of the window.
         let rules = replaced(rules, "unit: day", "unit: year");
@@ -56,7 +57,7 @@ impl Gateway {
         .await;
         let ends = Arc::new(Semaphore::new(0));
         let (listener, model) = (free_port(), model(Arc::clone(&ends)).await);
-        let mut config = envoy.replace("timeout: 0.1s", "timeout: 60s");
+        let mut config = ENVOY.replace("timeout: 0.1s", "timeout: 60s");
         for (port, free) in [(8888, listener), (8081, service.grpc), (9999, model)] {
             config = replaced(
                 &config,

@@ -160,22 +160,22 @@ async fn environment_of_envoy_gateway_starts() {
     process.logs(ignored).await;
 }
 
-const PAGE: &str = include_str!("../../../../docs/service.md");
+const PAGE: &str = include_str!("../../../service/docs/envoy.md");
+
+const CONTROL_PLANE: &str = include_str!("../../../service/docs/control-plane.py");
 
 /// The control plane of the page is grpcio for Python: another implementation of the protocol.
 #[tokio::test]
 async fn page_leads_from_a_message_to_a_limit() {
     needs!(grpcio);
     let (_, page) = PAGE.split_once("## A control plane\n").unwrap();
-    let block = |language: &str| {
-        let (_, block) = page.split_once(&format!("```{language}\n")).unwrap();
-        block.split_once("```").unwrap().0
-    };
+    let (_, message) = page.split_once("```json\n").unwrap();
+    let (message, _) = message.split_once("```").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
     let limits = |requests: u32, key: &str| {
         // An hour may end during the test.
-        let text = block("json")
+        let text = message
             .replace("HOUR", "YEAR")
             .replace(
                 "\"requestsPerUnit\": 3",
@@ -190,7 +190,7 @@ async fn page_leads_from_a_message_to_a_limit() {
     let port = free_port();
     fs::write(
         file("control-plane.py"),
-        block("python").replace(":18000", &format!(":{port}")),
+        CONTROL_PLANE.replace(":18000", &format!(":{port}")),
     )
     .unwrap();
     let mut command = Command::new("python3");
