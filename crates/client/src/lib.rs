@@ -66,7 +66,7 @@ mod destination_state;
 
 mod pacer_state;
 
-mod open_units;
+mod unsettled_units;
 
 mod turn;
 
@@ -94,7 +94,7 @@ mod layer;
 mod reqwest_service;
 
 #[cfg(feature = "reqwest-middleware")]
-mod middleware;
+mod reqwest_middleware;
 
 #[cfg(any(doc, doctest))]
 pub mod guide {
@@ -106,7 +106,7 @@ pub mod guide {
 }
 
 #[cfg(feature = "reqwest-middleware")]
-pub use self::middleware::PacerMiddleware;
+pub use self::reqwest_middleware::PacerMiddleware;
 pub use self::{
     builder::PacerBuilder,
     declared_limit::{DeclaredLimit, IntoDeclaredLimit, UnitLimit},

@@ -11,11 +11,11 @@ use tower_ratelimit::AnyLimiter;
 use crate::{
     destination::Destination,
     error::PacerError,
-    open_units::TurnUnits,
     pacer_state::{PacerEvent, PacerState},
     turn::{SentRequest, Turn},
     turn_request::TurnRequest,
     units::{self, OtherUnits, Units},
+    unsettled_units::TurnUnits,
     waits::between,
 };
 

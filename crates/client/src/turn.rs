@@ -11,11 +11,11 @@ use crate::{
     destination::Destination,
     destination_state::DestinationState,
     learned_limits::Pause,
-    open_units::OpenUnits,
     pacer_state::{PacerEvent, PacerState, is_settled},
     response_signals::{self, ServerHint, SignalSource},
     unit_limits::SentUnits,
     units::Cost,
+    unsettled_units::OpenUnits,
 };
 
 /// A request in flight. Dropping it, as when the connection fails, ends that.

@@ -22,11 +22,11 @@ use crate::{
     destination_state::DestinationState,
     error::PacerError,
     learned_limits::Hold,
-    open_units::{OpenUnits, TurnUnits},
     pacer_state::{PacerEvent, PacerState},
     turn::SentRequest,
     unit_limits::SentUnits,
     units::Cost,
+    unsettled_units::{OpenUnits, TurnUnits},
     waits::{between, has_timer},
 };
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_ratelimit::{LocalLimiter, Quota, clock::ManualClock};
 
-use crate::{entry::Attempt, filters::StatusSet};
+use crate::{filters::StatusSet, log_entry::Attempt};
 
 /// A quota, and its effects.
 pub(crate) struct Candidate {

@@ -26,22 +26,22 @@
 
 pub mod timestamps;
 
-mod date;
+mod log_times;
 
-mod entry;
+mod log_entry;
 
 mod filters;
 mod key_counts;
 
-mod needs;
+mod missing_request_parts;
 
 mod settings;
 
-mod combined;
+mod combined_log_format;
 
-mod json;
+mod json_log_format;
 
-mod lines;
+mod log_lines;
 mod reordering;
 
 mod reader;
@@ -62,16 +62,16 @@ mod html_report;
 
 use std::{sync::mpsc::sync_channel, thread};
 
-use self::{entry::Attempt, reader::Reader, reordering::Reordering};
 pub use self::{
-    entry::KeySpec,
     filters::{LeftOut, RequestPattern, StatusSet},
     html_report::html,
-    lines::{LogLine, read_line},
+    log_entry::KeySpec,
+    log_lines::{LogLine, read_line},
     settings::Settings,
     tally::Tally,
     text_report::text,
 };
+use self::{log_entry::Attempt, reader::Reader, reordering::Reordering};
 
 /// Each quota has a bit, and so have the limits of `--what-if`.
 const MOST_QUOTAS: usize = 16;

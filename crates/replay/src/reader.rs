@@ -13,11 +13,11 @@ use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
-    date::Dates,
-    entry::Attempt,
-    json::{FieldNames, JsonLines},
-    lines::{Parsed, Parser},
-    needs::field_names,
+    json_log_format::{FieldNames, JsonLines},
+    log_entry::Attempt,
+    log_lines::{Parsed, Parser},
+    log_times::Dates,
+    missing_request_parts::field_names,
     reordering::{AHEAD, seconds_of},
     settings::Settings,
 };

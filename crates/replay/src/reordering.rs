@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::entry::Attempt;
+use crate::log_entry::Attempt;
 
 const SECOND: u64 = 1_000_000;
 

@@ -5,9 +5,9 @@ use std::{path::PathBuf, time::Duration};
 use tower_ratelimit::{ClientIp, Quota, rules::Rules};
 
 use crate::{
-    entry::KeySpec,
     filters::{LeftOut, RequestPattern, StatusSet},
-    needs::Needs,
+    log_entry::KeySpec,
+    missing_request_parts::Needs,
 };
 
 /// The logs, the limits to try, and the lines that count. The defaults are those of the command `tower-ratelimit replay`.

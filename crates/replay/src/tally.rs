@@ -13,9 +13,9 @@ use tower_ratelimit::{
 
 use crate::{
     candidate_quota::{Candidate, Delayed, Limited},
-    entry::Attempt,
     key_counts::{KeyCount, KeyCounts},
-    needs::{KeySource, Need},
+    log_entry::Attempt,
+    missing_request_parts::{KeySource, Need},
     peaks::{PERCENTILES, Peaks, Suggestion, WINDOWS},
     reader::Seen,
     settings::Settings,

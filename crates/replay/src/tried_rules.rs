@@ -20,9 +20,9 @@ use tower_ratelimit::{
 
 use crate::{
     candidate_quota::{Delayed, Limited},
-    entry::Attempt,
     key_counts::{KeyCount, KeyCounts, Sample},
-    needs::{KeyOfLog, KeySource, Needs},
+    log_entry::Attempt,
+    missing_request_parts::{KeyOfLog, KeySource, Needs},
     settings::Settings,
     simulated_queue::{Completed, RequestQueue},
 };

@@ -6,9 +6,9 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::Value;
 
 use crate::{
-    combined::hex,
-    date::{Dates, Instant, from_integer, from_number, is_small},
-    entry::{Entry, LoggedPart},
+    combined_log_format::hex,
+    log_entry::{Entry, LoggedPart},
+    log_times::{Dates, Instant, from_integer, from_number, is_small},
 };
 
 /// Reads the known fields of lines.

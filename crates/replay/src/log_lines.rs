@@ -7,11 +7,11 @@ use memchr::memmem;
 use tower_ratelimit::{Key, rules::RequestPart};
 
 use crate::{
-    combined,
-    date::Dates,
-    entry::{Attempt, Entry, LoggedPart},
+    combined_log_format,
     filters::RequestPattern,
-    json::{self, FieldNames, JsonLines},
+    json_log_format::{self, FieldNames, JsonLines},
+    log_entry::{Attempt, Entry, LoggedPart},
+    log_times::Dates,
     settings::Settings,
 };
 
@@ -115,7 +115,7 @@ fn without_hex_escapes(text: &str, is_json: Option<bool>) -> Cow<'_, str> {
     if memmem::find(text.as_bytes(), b"\\x").is_none() || !seems_json(text, is_json) {
         return text.into();
     }
-    json::without_hex_escapes(text).into()
+    json_log_format::without_hex_escapes(text).into()
 }
 
 /// Reads a line of the format, or of the format that it seems to have.
@@ -128,7 +128,7 @@ fn entry<'a>(
     if seems_json(text, is_json) {
         json.entry(text, dates)
     } else {
-        combined::entry(text, dates)
+        combined_log_format::entry(text, dates)
     }
 }
 

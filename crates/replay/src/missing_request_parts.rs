@@ -10,8 +10,8 @@ use tower_ratelimit::{
 };
 
 use crate::{
-    entry::{Entry, LoggedPart},
     key_counts::hash_of,
+    log_entry::{Entry, LoggedPart},
 };
 
 /// The parts of requests that rules read, without duplicates.
