@@ -24,6 +24,8 @@ pub mod modes;
 pub mod quickstart;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+pub mod redis_operations;
 #[cfg(feature = "rules")]
 pub mod rules;
 pub mod security;
