@@ -11,6 +11,7 @@
 
 #[cfg(all(feature = "axum", feature = "llm"))]
 pub mod budgets;
+pub mod bypasses;
 // No doctest: the package `examples/cookbook`, with the dependencies that recipes need, compiles
 // its code and holds the page equal to it.
 #[cfg(not(doctest))]

@@ -1,3 +1,6 @@
+//! [bypasses-page]: crate::guide::bypasses
+//! [by-user]: crate::guide::cookbook#by-user-else-by-address
+//! [ipv6]: crate::guide::cookbook#ipv6-networks
 //! [`Header`]: crate::Header
 //! [`Header::secret`]: crate::Header::secret
 //! [`PeerIp`]: crate::PeerIp

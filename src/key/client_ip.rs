@@ -64,11 +64,12 @@ pub(crate) use self::trust::unmapped;
 ///    other header is tried.
 /// 4. The address is grouped by [`IpPrefix`].
 ///
-/// Whatever a client writes to the left, its key is that of its own address or of a trusted proxy. The
-/// latter is a bucket shared by all clients whose address that proxy does not forward, and
-/// by those that spoiled the line that it was appended to. The proxy's own requests, such as health
-/// checks, are in it too: [skip](crate::RateLimitLayer::skip) those by their path, never by the
-/// proxy's address or key, since clients can get into that bucket.
+/// Whatever a client writes to the left, its key is that of its own address or of a trusted proxy; only
+/// a client with a trusted address is believed as a proxy is. The proxy's key is a bucket shared by all
+/// clients whose address that proxy does not forward, and by those that spoiled the line that it was
+/// appended to. The proxy's own requests, such as health checks, are in it too:
+/// [skip](crate::RateLimitLayer::skip) those by their path, never by the proxy's address or key, since
+/// clients can get into that bucket.
 ///
 /// [`resolve`](Self::resolve) returns how an address was found, and
 /// [`ClientAddressLayer`](crate::ClientAddressLayer) passes it to handlers.
@@ -135,6 +136,10 @@ impl ClientIp {
     /// Behind proxies with these addresses, which write `X-Forwarded-For` unless another
     /// [`header`](Self::header) is chosen.
     ///
+    /// **A client with such an address can name any other.** With `127.0.0.1` that is each program on the
+    /// proxy's machine, `curl` too: where only the proxy reaches the server, on loopback or a Unix socket,
+    /// prefer [`hops(1)`](Self::hops).
+    ///
     /// Takes texts, addresses and [`ipnet::IpNet`], see [`IntoNetwork`]. Without any, no header is
     /// ever read, as for [`PeerIp`](crate::PeerIp).
     ///
@@ -177,8 +182,8 @@ impl ClientIp {
     /// is the peer.
     ///
     /// **This trusts every peer**: a client that reaches the server past a proxy can choose its
-    /// address. For platforms whose load balancers have no fixed addresses and are the only way in;
-    /// prefer [`behind`](Self::behind). With fewer entries than proxies it is the leftmost one.
+    /// address. For servers that listen on loopback or a Unix socket, and platforms whose load balancers
+    /// have no fixed addresses and are the only way in; prefer [`behind`](Self::behind) elsewhere. With fewer entries than proxies it is the leftmost one.
     /// With a header of a single value, any number but 0 means that it is believed.
     pub fn hops(proxies: u8) -> Self {
         Self::trusting(Trust::Hops(proxies.min(Self::MAX_ENTRIES as u8)))

@@ -1,4 +1,4 @@
-//! The page on security names the test that covers each bypass; the tests exist.
+//! The page on bypasses names the test that covers each; the tests exist.
 
 use std::{fs, path::Path};
 
@@ -17,22 +17,13 @@ fn code(folder: &Path, all: &mut String) {
 #[test]
 fn every_bypass_has_a_test_that_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = fs::read_to_string(root.join("docs/security.md")).expect("the page");
+    let page = fs::read_to_string(root.join("docs/bypasses.md")).expect("the page");
     let mut all = String::new();
-    for folder in [
-        "tests",
-        "crates/testkit/src",
-        "examples",
-        "src",
-        "crates",
-        "cli",
-        "server",
-    ] {
+    for folder in ["tests", "examples", "src", "crates"] {
         code(&root.join(folder), &mut all);
     }
 
-    let (_, table) = page.split_once("## Known ways around").expect("the table");
-    let rows = table.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let rows = page.lines().filter(|line| line.starts_with("| ")).skip(1);
     let mut bypasses = 0;
     for row in rows {
         bypasses += 1;
