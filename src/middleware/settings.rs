@@ -97,6 +97,9 @@ macro_rules! common_builder_methods {
         /// Shadow mode: requests are counted and the observer gets the decisions, but all requests pass
         /// and responses stay as they are. Defaults to false.
         ///
+        /// It is fixed when the layer is built. A clone in the shadow and one that is not share their
+        /// counts: [skip](Self::skip) the one and [enable](Self::enabled) the other by one switch.
+        ///
         /// A limit on concurrency does not count a request as in flight that it would have rejected.
         pub fn shadow(self, shadow: bool) -> Self {
             self.with_common(|common| common.shadow = shadow)

@@ -211,7 +211,9 @@ where
 /// Where there is no `T` at all the key is unavailable, which is a fault of the server, and the response is
 /// 500: that layer is missing, or it is inside the one that limits. The outer layer must insert a
 /// `T` for every request that passes. For requests without credentials, insert a `T` that the closure
-/// maps to a shared key or to `None`.
+/// maps to a shared key or to `None`. Where only some requests have a `T`, such as those of users who
+/// are logged in, take a [`key_fn`] that returns `None` without one, then
+/// [`or`](KeyExtractor::or)`(PeerIp)`.
 ///
 /// ```
 /// use tower_ratelimit::{Key, KeyErrorKind, KeyExtractor, key::extension_fn};
