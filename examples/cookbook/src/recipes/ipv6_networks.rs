@@ -4,7 +4,7 @@ use tower_ratelimit::{PeerIp, Quota, RateLimitLayer, key::IpPrefix};
 
 fn by_subnet() -> RateLimitLayer {
     // /64 of IPv6, the whole address of IPv4.
-    RateLimitLayer::new(Quota::per_minute(60), PeerIp)
+    RateLimitLayer::new(Quota::per_hour(600), PeerIp)
 }
 
 fn by_connection() -> RateLimitLayer {
@@ -32,9 +32,9 @@ async fn left(app: &Router, address: &str) -> u64 {
 async fn networks_count_as_one_client() {
     let app = Router::new().route("/", get(|| async { "hello" }));
     let subnets = app.clone().layer(by_subnet());
-    assert_eq!(left(&subnets, "2001:db8:0:100::1").await, 59);
-    assert_eq!(left(&subnets, "2001:db8:0:100:2::2").await, 58);
-    assert_eq!(left(&subnets, "2001:db8:0:101::1").await, 59);
+    assert_eq!(left(&subnets, "2001:db8:0:100::1").await, 599);
+    assert_eq!(left(&subnets, "2001:db8:0:100:2::2").await, 598);
+    assert_eq!(left(&subnets, "2001:db8:0:101::1").await, 599);
     let connections = app.layer(by_connection());
     assert_eq!(left(&connections, "2001:db8:0:100::1").await, 2);
     assert_eq!(left(&connections, "2001:db8:0:1ff::1").await, 1);

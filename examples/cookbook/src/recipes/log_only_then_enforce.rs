@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
 
 fn limits(enforce: Arc<AtomicBool>) -> (RateLimitLayer, RateLimitLayer) {
-    let limit = RateLimitLayer::new(Quota::per_minute(60), PeerIp);
+    let limit = RateLimitLayer::new(Quota::per_hour(600), PeerIp);
     let enforced = enforce.clone();
     let shadow = limit.clone().shadow(true);
     let shadow = shadow.skip(move |_| enforced.load(Relaxed));
@@ -23,7 +23,7 @@ async fn the_counts_of_the_shadow_are_those_of_the_limit() {
     let enforce = Arc::new(AtomicBool::new(false));
     let hello = get(|| async { "hello" }).layer(limits(enforce.clone()));
     let app = Router::new().route("/", hello);
-    for _ in 0..59 {
+    for _ in 0..599 {
         let answer = Ask::get("/").of(&app).await;
         assert!(!answer.headers().contains_key("ratelimit"));
     }
