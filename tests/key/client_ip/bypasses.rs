@@ -54,6 +54,23 @@ fn a_hundred_forged_addresses_are_one_client() {
     assert_eq!(admitted(ClientIp::hops(1), requests), 1);
 }
 
+/// A program on the machine of a proxy that is trusted as 127.0.0.1 sends through this proxy.
+#[test]
+fn a_client_on_a_trusted_address_can_lie_and_with_one_hop_it_cannot() {
+    let through_proxy = |client: &str| -> Vec<Parts> {
+        let forged = |n| [format!("6.6.6.{n}, {client}")];
+        (0..100)
+            .map(|n| request("127.0.0.1", FORWARDED_FOR, &forged(n)))
+            .collect()
+    };
+    let behind = ClientIp::behind(["127.0.0.1"]);
+    assert_eq!(admitted(behind.clone(), through_proxy("127.0.0.1")), 100);
+    assert_eq!(admitted(behind, through_proxy("127.0.0.2")), 1);
+    let hop = ClientIp::hops(1);
+    assert_eq!(admitted(hop.clone(), through_proxy("127.0.0.1")), 1);
+    assert_eq!(admitted(hop, through_proxy("127.0.0.2")), 1);
+}
+
 /// CVE-2026-26308, and an extractor that read only the first line.
 #[test]
 fn a_forged_line_before_the_proxys_is_not_read() {
