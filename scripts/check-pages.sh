@@ -6,7 +6,8 @@
 # - src/lib.rs has every feature in its table;
 # - CONTRIBUTING.md names every script and every step of .ci/run;
 # - links of pages lead to files and headings that exist, on GitHub's pages of this repository, too;
-# - README.md, COMPARE.md and each entry of CHANGELOG.md are no longer than a reader's patience.
+# - no page but the reference of rule files has more than 3,000 words; README.md and each entry of CHANGELOG.md are no
+#   longer than a reader's patience.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/install_requirements.sh
@@ -112,10 +113,11 @@ for page in subprocess.check_output(["git", "ls-files", "*.md"], text=True).spli
         elif heading and target.suffix == ".md" and heading not in headings(target):
             faults.append(f"{page}: {link} has no such heading")
 
+guides = [pathlib.Path("COMPARE.md"), *pathlib.Path().glob("docs/*.md"), *pathlib.Path().glob("crates/*/docs/*.md")]
 entries = re.split(r"^(?=## )", text("CHANGELOG.md"), flags=re.MULTILINE)[1:]
 for name, length, limit in [
     ("README.md", text("README.md").count("\n"), "90 lines"),
-    ("COMPARE.md", len(text("COMPARE.md").split()), "3000 words"),
+    *((str(guide), len(text(guide).split()), "3000 words") for guide in guides if guide.name != "rules.md"),
     *(("CHANGELOG.md, " + entry.split("\n")[0], entry.count("\n"), "60 lines") for entry in entries),
 ]:
     if length > int(limit.split()[0]):
