@@ -66,7 +66,7 @@ parts = pathlib.Path("crates/playground/page")
 text = lambda name: (parts / name).read_text(encoding="utf-8")
 manifest = pathlib.Path("crates/playground/Cargo.toml").read_text(encoding="utf-8")
 # The style and the pen are those of the service's live page.
-shared = lambda name: pathlib.Path("crates/service/src/admin/live/page", name).read_text(encoding="utf-8")
+shared = lambda name: pathlib.Path("crates/service/src/admin/page", name).read_text(encoding="utf-8")
 style, script = shared("common.css") + text("page.css"), shared("pen.js") + text("page.js")
 sha = lambda part: "'sha256-" + base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() + "'"
 fill = {

@@ -13,6 +13,8 @@ LIMITS = {
     "crates/rulefile/src": (3, 0.5, 1),
     "crates/client/src": (3, 1, 3.5),
     "crates/service/src": (3, 0.5, 1),
+    "crates/gateway/src": (3, 0.5, 1),
+    "crates/envoy/src": (3, 0.5, 1),
     "crates/cli/src": (3, 0.5, 1),
     "crates": (3, 0.5, 1),
     "tests": (3, 0.5, 1),

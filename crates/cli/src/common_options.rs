@@ -7,10 +7,7 @@ use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::Args;
 use tower_ratelimit::Quota;
-use tower_ratelimit_server::{
-    TlsFiles,
-    serve::{OperatorSettings, StoreSettings},
-};
+use tower_ratelimit_service::{OperatorSettings, StoreSettings, TlsFiles};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Rules")]

@@ -11,12 +11,12 @@ use std::{
     time::Duration,
 };
 
-use tower_ratelimit_server::{
-    HeaderSet, OnFailure, TlsFiles,
+use tower_ratelimit_envoy::{
+    HeaderSet, OnFailure,
     decide::Modes,
-    lyft::FilesOf,
     serve::{self, Settings},
 };
+use tower_ratelimit_service::{FilesOf, TlsFiles};
 use tracing_subscriber::filter::LevelFilter;
 
 use self::{control_plane::control_plane, ignored::without_meaning, variables::Variables};

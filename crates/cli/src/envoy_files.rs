@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use serde_json::{Value, json};
-use tower_ratelimit_server::{
+use tower_ratelimit_envoy::{
     lyft::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit, Rules},
     protobuf_messages::{Entry, RateLimitDescriptor},
 };

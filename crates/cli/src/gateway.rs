@@ -3,10 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
-use tower_ratelimit_server::{
-    ClientTls,
-    gateway::{self, Settings, Upstream, UpstreamHost, UpstreamHttp},
-};
+use tower_ratelimit_gateway::{self as gateway, Settings, Upstream, UpstreamHost, UpstreamHttp};
+use tower_ratelimit_service::ClientTls;
 
 use crate::{
     common_options::{Drain, Files, Operators, OrOff, Redis, Tls, address, time},

@@ -5,13 +5,14 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::{Args, ValueEnum};
 use http::HeaderName;
 use ipnet::IpNet;
-use tower_ratelimit_server::{
-    ClientTls, HeaderSet, OnFailure,
+use tower_ratelimit_envoy::{
+    HeaderSet, OnFailure,
     decide::Modes,
     rlqs::RlqsSettings,
     serve::{self, Settings},
     xds::ControlPlane,
 };
+use tower_ratelimit_service::ClientTls;
 
 use crate::{
     common_options::{Drain, Files, Operators, Redis, Tls, address, time},

@@ -13,9 +13,9 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use tower_ratelimit_server::serve::ServeError;
+use tower_ratelimit_service::ServeError;
 #[cfg(feature = "otel")]
-use tower_ratelimit_server::telemetry;
+use tower_ratelimit_service::telemetry;
 use tracing::warn;
 use tracing_subscriber::{
     Layer as _,
@@ -241,10 +241,7 @@ mod tests {
     fn a_level_is_that_of_this_project() {
         let level: Level = "debug".parse().expect("a level");
         let shown = |target: &str, level_of_line| level.0.would_enable(target, &level_of_line);
-        assert!(shown(
-            "tower_ratelimit_server::serve",
-            tracing::Level::DEBUG
-        ));
+        assert!(shown("tower_ratelimit_envoy::serve", tracing::Level::DEBUG));
         assert!(!shown("h2::codec", tracing::Level::INFO));
         assert!(shown("redis", tracing::Level::WARN));
         assert_eq!("off".parse(), Ok(Level::from(LevelFilter::OFF)));

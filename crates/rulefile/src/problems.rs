@@ -10,7 +10,7 @@ const MAX_LINE_CHARS: usize = 160;
 
 /// The kind of a problem: R for a fault, W for a warning.
 ///
-/// Codes from W31 on concern files of Envoy's reference service, which the package `tower-ratelimit-server` reads. A
+/// Codes from W31 on concern files of Envoy's reference service, which the package `tower-ratelimit-envoy` reads. A
 /// problem that both kinds of files can have has one code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]

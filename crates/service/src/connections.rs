@@ -32,9 +32,9 @@ use tower_service::Service as _;
 use tracing::{error, info};
 
 #[cfg(unix)]
-pub(crate) use self::of_files::listen_unix;
+pub use self::of_files::listen_unix;
 use self::{connection::connection, slots::Slot};
-pub(crate) use self::{
+pub use self::{
     connection::{ConnectionLimits, MAX_CONNECTIONS, MAX_FIELDS},
     request_body::RequestBody,
     slots::{ConnectionCounts, ConnectionSlots, PerClient},
@@ -50,13 +50,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer {
-    pub(crate) address: SocketAddr,
-    pub(crate) is_tls: bool,
+pub struct Peer {
+    pub address: SocketAddr,
+    pub is_tls: bool,
 }
 
 /// The response of routes, with the peer's address as [`ConnectInfo`].
-pub(crate) async fn call_routes(
+pub async fn call_routes(
     mut routes: Router,
     request: Request<RequestBody>,
     peer: Peer,
@@ -68,7 +68,7 @@ pub(crate) async fn call_routes(
 }
 
 /// [`serve`] for routes.
-pub(crate) async fn serve_routes(
+pub async fn serve_routes(
     listener: impl Listener,
     tls: Option<Tls>,
     limits: ConnectionLimits,
@@ -80,7 +80,7 @@ pub(crate) async fn serve_routes(
 }
 
 /// Serves requests until the server stops, then completes the active ones. Without `slots`, the listener has its own.
-pub(crate) async fn serve<L, F, A>(
+pub async fn serve<L, F, A>(
     listener: L,
     tls: Option<Tls>,
     (limits, slots): (ConnectionLimits, Option<Arc<ConnectionSlots>>),
@@ -192,7 +192,7 @@ async fn serve_connection<I, F, A>(
 }
 
 /// A listening socket.
-pub(crate) trait Listener: Send + Sync + Sized + 'static {
+pub trait Listener: Send + Sync + Sized + 'static {
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// The next connection, and the address of its other end.
@@ -241,7 +241,7 @@ fn at_once(stream: &TcpStream) {
 }
 
 /// Listens on the address of an option. Returns the address with its real port.
-pub(crate) async fn listen(
+pub async fn listen(
     address: SocketAddr,
     option: &str,
 ) -> Result<(TcpListener, SocketAddr), ServeError> {
@@ -254,7 +254,7 @@ pub(crate) async fn listen(
 }
 
 /// [`listen`] for an option that can be `off`.
-pub(crate) async fn listen_unless_off(
+pub async fn listen_unless_off(
     address: SocketAddr,
     option: &str,
 ) -> Result<(TcpListener, SocketAddr), ServeError> {
@@ -307,7 +307,7 @@ mod of_files {
     }
 
     /// Listens on a Unix socket. Replaces a socket file that no process listens on.
-    pub(crate) async fn listen_unix(path: &Path) -> io::Result<UnixListener> {
+    pub async fn listen_unix(path: &Path) -> io::Result<UnixListener> {
         let metadata = path.symlink_metadata();
         let is_socket = metadata.is_ok_and(|metadata| metadata.file_type().is_socket());
         if is_socket && UnixStream::connect(path).await.is_err() {

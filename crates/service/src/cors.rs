@@ -11,20 +11,20 @@ use http::{
 use tower_ratelimit::rules::CorsOrigins;
 
 /// The fields for the response to a request.
-pub(crate) struct CorsFields {
+pub struct CorsFields {
     /// `None` if the request is from no origin of the list.
     allowed: Option<HeaderValue>,
 }
 
 impl CorsFields {
     /// The fields for a request with this header; `None` if the rules have no `cors_origins`.
-    pub(crate) fn of(origins: &CorsOrigins, request: &HeaderMap) -> Option<Self> {
+    pub fn of(origins: &CorsOrigins, request: &HeaderMap) -> Option<Self> {
         let allowed = || origins.allow_origin(request);
         (!origins.is_empty()).then(|| Self { allowed: allowed() })
     }
 
     /// Adds the fields to an error.
-    pub(crate) fn add(self, response: &mut Response) {
+    pub fn add(self, response: &mut Response) {
         let status = response.status();
         let is_error = status.is_client_error() || status.is_server_error();
         if !is_error {

@@ -18,7 +18,7 @@ const UNKNOWN: u32 = u32::MAX;
 
 /// The counts of all limits, by name. Names come from the rules alone.
 #[derive(Debug)]
-pub(crate) struct DecisionCounts {
+pub struct DecisionCounts {
     /// Whether anybody can read the counts. Otherwise nothing is counted.
     is_served: bool,
     known: RwLock<HashMap<String, Counts>>,
@@ -36,16 +36,16 @@ struct Counts {
 
 /// The counts of a limit since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Totals {
-    pub(crate) requests: u64,
+pub struct Totals {
+    pub requests: u64,
     /// Denials of this limit, including those of requests that passed anyway.
-    pub(crate) denied: u64,
+    pub denied: u64,
     /// Denied requests that passed, in shadow mode or as overflow.
-    pub(crate) passed_anyway: u64,
+    pub passed_anyway: u64,
     /// Requests that left a fifth of the limit or less.
-    pub(crate) near: u64,
+    pub near: u64,
     /// The least share of the limit that was left since the last reading, in thousandths.
-    pub(crate) least_left: Option<u32>,
+    pub least_left: Option<u32>,
 }
 
 impl Default for Counts {
@@ -61,7 +61,7 @@ impl Default for Counts {
 }
 
 impl DecisionCounts {
-    pub(crate) fn new(is_served: bool) -> Self {
+    pub fn new(is_served: bool) -> Self {
         Self {
             is_served,
             known: RwLock::default(),

@@ -4,7 +4,7 @@ use std::{error::Error, fmt};
 
 /// A service that did not start, or failed.
 #[derive(Debug)]
-pub struct ServeError(pub(crate) String);
+pub struct ServeError(pub String);
 
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -15,7 +15,7 @@ impl fmt::Display for ServeError {
 impl Error for ServeError {}
 
 /// An error at a place, such as an option, with its source.
-pub(crate) fn fault(place: &str, error: &dyn Error) -> ServeError {
+pub fn fault(place: &str, error: &dyn Error) -> ServeError {
     let mut text = format!("{place}:\n{error}");
     if let Some(source) = error.source() {
         text += &format!(": {source}");
@@ -24,7 +24,7 @@ pub(crate) fn fault(place: &str, error: &dyn Error) -> ServeError {
 }
 
 /// `1 limit`, `2 limits`.
-pub(crate) fn counted(number: impl TryInto<u64>, noun: &str) -> String {
+pub fn counted(number: impl TryInto<u64>, noun: &str) -> String {
     let number = number.try_into().unwrap_or(u64::MAX);
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")

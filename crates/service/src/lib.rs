@@ -1,133 +1,90 @@
-//! Limits as a service: Envoy's rate limit protocol and its rule files, decided by tower-ratelimit.
+//! The parts that tower-ratelimit's gateway and its services for Envoy share.
 //!
-//! The programs are `tower-ratelimit serve` and `tower-ratelimit gateway` of the package `tower-ratelimit-cli`; the
-//! [page on operating them](https://github.com/tower-ratelimit/tower-ratelimit/blob/main/crates/service/docs/operators.md)
-//! leads to the others. This library is for servers that embed the service:
+//! In flow settings, rule files, connections and signals. Out flow a process that reads changed files and certificates
+//! again, closes no connection with a request, shows operators its limits and its metrics, and stops within its time.
+//! What a request gets is up to the packages above: `tower-ratelimit-gateway`, a reverse proxy, and
+//! `tower-ratelimit-envoy`, Envoy's protocols. [`forward_auth`] alone decides here, for proxies that call it by HTTP:
 //!
 //! ```
-//! use tower_ratelimit::LocalStore;
-//! use tower_ratelimit_server::{
-//!     decide::{Modes, RateLimits},
-//!     limiters_by_period::Counters,
-//!     lyft::Rules,
-//!     protobuf_messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest},
-//!     rls,
-//! };
+//! use tower_ratelimit::rules::{Format, Rules, RulesLayer};
+//! use tower_ratelimit_service::forward_auth;
 //!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let rules = Rules::builder().parse([("shop.yaml", "
-//! domain: shop
-//! descriptors:
-//!   - key: user
-//!     rate_limit: {unit: hour, requests_per_unit: 1}
-//! ")])?;
-//! let limits = RateLimits::new(Counters::local(&LocalStore::new()), Modes::default());
-//! limits.set_rules(rules);
-//!
-//! let request = RateLimitRequest {
-//!     domain: "shop".to_owned(),
-//!     descriptors: vec![RateLimitDescriptor {
-//!         entries: vec![Entry { key: "user".to_owned(), value: "eve".to_owned() }],
-//!         ..RateLimitDescriptor::default()
-//!     }],
-//!     hits_addend: 0,
-//! };
-//! assert_eq!(limits.decide(&request).await?.overall_code(), Code::Ok);
-//!
-//! // The same for Envoy: a service to be added to a server of tonic.
-//! let service = rls::service(limits);
-//! # drop(service);
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let rules = "rules: [{name: api, quota: 100/minute}]";
+//! let rules = RulesLayer::new(Rules::builder().parse(rules, Format::Yaml)?);
+//! // The route `/v1/auth`, for proxies on this machine.
+//! let router = forward_auth::router(&rules, ["127.0.0.0/8".parse()?]);
+//! # drop(router);
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`protobuf_messages`] | the protocol's messages |
-//! | [`lyft`] | the rule files of Envoy's reference service, and the look-up of limits |
-//! | [`limiters_by_period`] | counts, in this process or in Redis |
-//! | [`decide`] | decisions by rules and counters; their [`reference_statistics`] |
-//! | [`rls`], [`http_routes`] | the service by gRPC, and as JSON with probes |
-//! | [`reservations`] | estimates that are charged first and settled later, by Kuadrant's protocol |
-//! | [`rlqs`] | shares of limits: Envoy decides by itself |
-//! | [`check_route`], [`forward_auth`] | decisions for any program, and for proxies that act on the status |
-//! | [`xds`] | limits from a control plane |
-//! | [`serve`] | the process: all of these on their listeners, with metrics and an admin service |
-//! | [`gateway`] | a proxy that limits requests by itself |
-#![cfg_attr(
-    feature = "otel",
-    doc = "| [`telemetry`] | spans of decisions, by OTLP |"
-)]
+//! | `errors`, `operators`, `store`, `tls` | the settings of a process, and its faults |
+//! | `connections`, `shutdown`, `probes` | listeners, and a stop that loses no request |
+//! | `rules_source`, `watch` | the rules in force, and their files |
+//! | `decision_counts`, `metrics`, `telemetry` | what a process counts and reports |
+//! | `admin` | what operators see and change |
+//! | [`forward_auth`] | decisions for proxies that act on a status |
 //!
-//! A module imports only from those above it, so this file can be read from the top.
+//! A module imports only from those above it, so this file can be read from the top. Items that are hidden here serve
+//! the other packages of the same release.
+#![allow(
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    missing_debug_implementations,
+    reason = "of hidden items; all others are marked"
+)]
 
-mod errors;
+#[doc(hidden)]
+pub mod errors;
 
-mod metrics_text;
-mod shutdown;
-mod tls;
-mod watch;
+#[doc(hidden)]
+pub mod metrics_text;
+#[doc(hidden)]
+pub mod shutdown;
+#[doc(hidden)]
+pub mod tls;
+#[doc(hidden)]
+pub mod watch;
 
-mod connections;
-mod operators;
-mod store;
+#[doc(hidden)]
+pub mod connections;
+#[doc(hidden)]
+pub mod operators;
+#[doc(hidden)]
+pub mod store;
 
-mod decision_counts;
+#[doc(hidden)]
+pub mod decision_counts;
 
-mod rules_source;
+#[doc(hidden)]
+pub mod rules_source;
 
 #[cfg(feature = "otel")]
 pub mod telemetry;
 #[cfg(not(feature = "otel"))]
-mod telemetry;
+#[doc(hidden)]
+pub mod telemetry;
 
-mod metrics;
+#[doc(hidden)]
+pub mod metrics;
 
-mod admin;
-mod cors;
-mod probes;
+#[doc(hidden)]
+pub mod admin;
+#[doc(hidden)]
+pub mod cors;
+#[doc(hidden)]
+pub mod probes;
 
 pub mod forward_auth;
 
-#[cfg(test)]
-mod protobuf_descriptors;
-pub mod protobuf_messages;
-
-mod json;
-pub mod lyft;
-mod response_headers;
-
-pub mod limiters_by_period;
-pub mod reference_statistics;
-
-mod events;
-
-pub mod decide;
-
-pub mod check_route;
-pub mod http_routes;
-mod reflection;
-pub mod rls;
-
-pub mod rlqs;
-
-pub mod xds;
-
-mod settings;
-
-pub mod reservations;
-
-mod descriptor_source;
-mod rlqs_route;
-
-pub mod serve;
-
-pub mod gateway;
-
-pub use tower_ratelimit::OnFailure;
-
 pub use self::{
-    response_headers::HeaderSet,
+    errors::ServeError,
+    operators::OperatorSettings,
+    probes::Draining,
+    store::StoreSettings,
     tls::{ClientTls, TlsFiles},
+    watch::FilesOf,
 };

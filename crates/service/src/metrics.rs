@@ -22,19 +22,19 @@ use crate::{
 };
 
 // The names of what the services count: a process has one recorder, and so one list.
-pub(crate) const RLS_REQUESTS: &str = "ratelimit_rls_requests_total";
-pub(crate) const RLS_DURATION: &str = "ratelimit_rls_duration_seconds";
-pub(crate) const RESERVATIONS: &str = "ratelimit_rls_reservations_total";
-pub(crate) const RLQS_STREAMS: &str = "ratelimit_rlqs_streams";
-pub(crate) const RLQS_BUCKETS: &str = "ratelimit_rlqs_buckets";
-pub(crate) const RLQS_REPORTS: &str = "ratelimit_rlqs_reports_total";
-pub(crate) const RLQS_REQUESTS: &str = "ratelimit_rlqs_requests_total";
-pub(crate) const RLQS_ASSIGNMENTS: &str = "ratelimit_rlqs_assignments_total";
-pub(crate) const RLQS_REFUSED: &str = "ratelimit_rlqs_refused_total";
-pub(crate) const GATEWAY_REQUESTS: &str = "ratelimit_gateway_requests_total";
-pub(crate) const GATEWAY_DURATION: &str = "ratelimit_gateway_duration_seconds";
-pub(crate) const REFUSED_WAITS: &str = "ratelimit_gateway_body_waits_refused_total";
-pub(crate) const UPSTREAM_ERRORS: &str = "ratelimit_gateway_upstream_errors_total";
+pub const RLS_REQUESTS: &str = "ratelimit_rls_requests_total";
+pub const RLS_DURATION: &str = "ratelimit_rls_duration_seconds";
+pub const RESERVATIONS: &str = "ratelimit_rls_reservations_total";
+pub const RLQS_STREAMS: &str = "ratelimit_rlqs_streams";
+pub const RLQS_BUCKETS: &str = "ratelimit_rlqs_buckets";
+pub const RLQS_REPORTS: &str = "ratelimit_rlqs_reports_total";
+pub const RLQS_REQUESTS: &str = "ratelimit_rlqs_requests_total";
+pub const RLQS_ASSIGNMENTS: &str = "ratelimit_rlqs_assignments_total";
+pub const RLQS_REFUSED: &str = "ratelimit_rlqs_refused_total";
+pub const GATEWAY_REQUESTS: &str = "ratelimit_gateway_requests_total";
+pub const GATEWAY_DURATION: &str = "ratelimit_gateway_duration_seconds";
+pub const REFUSED_WAITS: &str = "ratelimit_gateway_body_waits_refused_total";
+pub const UPSTREAM_ERRORS: &str = "ratelimit_gateway_upstream_errors_total";
 
 /// Upper bounds of the histogram, in seconds: from a denial to a slow upstream.
 pub(crate) const GATEWAY_SECONDS: [f64; 14] = [
@@ -156,7 +156,7 @@ fn recorder() -> &'static PrometheusHandle {
 
 /// The sources of `/metrics`.
 #[derive(Clone)]
-pub(crate) struct Metrics {
+pub struct Metrics {
     inner: Arc<Inner>,
     /// The connections of a gateway's clients.
     connections: Option<Arc<ConnectionSlots>>,
@@ -171,7 +171,7 @@ struct Inner {
 
 impl Metrics {
     /// The metrics of this process. Installs the recorder if there is none.
-    pub(crate) fn new(source: Source, ready_needs_store: bool) -> Self {
+    pub fn new(source: Source, ready_needs_store: bool) -> Self {
         Self {
             inner: Arc::new(Inner {
                 recorder: recorder(),
@@ -183,18 +183,19 @@ impl Metrics {
     }
 
     /// Adds the connections of a gateway's clients.
-    pub(crate) fn with_connections(mut self, connections: Arc<ConnectionSlots>) -> Self {
+    #[must_use]
+    pub fn with_connections(mut self, connections: Arc<ConnectionSlots>) -> Self {
         self.connections = Some(connections);
         self
     }
 
     /// The route `GET /metrics`.
-    pub(crate) fn router(&self) -> Router {
+    pub fn router(&self) -> Router {
         self.router_at("/metrics")
     }
 
     /// The route at another path.
-    pub(crate) fn router_at(&self, path: &str) -> Router {
+    pub fn router_at(&self, path: &str) -> Router {
         let content = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
         let text = async move |State(metrics): State<Self>| (content, metrics.text());
         Router::new()
@@ -204,7 +205,7 @@ impl Metrics {
 
     /// Runs periodic tasks; never completes. Bounds the memory of histograms without scrapes, and checks Redis while
     /// it is not known to respond, or if readiness depends on it, since there may be no requests.
-    pub(crate) async fn upkeep(self) {
+    pub async fn upkeep(self) {
         let Inner {
             recorder,
             source,
@@ -225,7 +226,7 @@ impl Metrics {
     }
 
     /// The text of a scrape.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let Inner {
             recorder, source, ..
         } = &*self.inner;

@@ -4,11 +4,11 @@ use std::fmt::{Display, Write as _};
 
 /// A text of metric families.
 #[derive(Debug, Default)]
-pub(crate) struct MetricsText(String);
+pub struct MetricsText(String);
 
 /// A family that takes samples.
 #[derive(Debug)]
-pub(crate) struct Family<'t> {
+pub struct Family<'t> {
     text: &'t mut String,
     name: &'t str,
 }
@@ -18,7 +18,7 @@ impl MetricsText {
         self.family(name, "gauge", help)
     }
 
-    pub(crate) fn counter<'t>(&'t mut self, name: &'t str, help: &str) -> Family<'t> {
+    pub fn counter<'t>(&'t mut self, name: &'t str, help: &str) -> Family<'t> {
         self.family(name, "counter", help)
     }
 
@@ -44,13 +44,13 @@ impl Family<'_> {
     }
 
     /// A sample with prepared [`labels`].
-    pub(crate) fn labelled(&mut self, labels: &str, value: impl Display) {
+    pub fn labelled(&mut self, labels: &str, value: impl Display) {
         let _ = writeln!(self.text, "{}{labels} {value}", self.name);
     }
 }
 
 /// Labels as they are written after a name: `{backend="local"}`.
-pub(crate) fn label_text<'l>(labels: impl Iterator<Item = (&'l str, &'l str)>) -> String {
+pub fn label_text<'l>(labels: impl Iterator<Item = (&'l str, &'l str)>) -> String {
     let mut text = String::new();
     for (name, value) in labels {
         let before = if text.is_empty() { '{' } else { ',' };

@@ -45,7 +45,7 @@ const SHORTEST: usize = 32;
 /// # Errors
 ///
 /// When the file cannot be read, or the secret is short.
-pub(crate) fn read_secret(file: &Path, option: &str, what: &str) -> Result<String, ServeError> {
+pub fn read_secret(file: &Path, option: &str, what: &str) -> Result<String, ServeError> {
     let fault = |text| ServeError(format!("{option}: {}: {text}", file.display()));
     let text = fs::read_to_string(file).map_err(|error| fault(error.to_string()))?;
     let secret = text.trim();

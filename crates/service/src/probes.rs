@@ -21,13 +21,13 @@ impl Draining {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn has_begun(&self) -> bool {
+    pub fn has_begun(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// The probes of a service with this condition for readiness.
-pub(crate) fn probes(is_ready: impl Fn() -> bool + Clone + Send + Sync + 'static) -> Router {
+pub fn probes(is_ready: impl Fn() -> bool + Clone + Send + Sync + 'static) -> Router {
     let route = |otherwise: StatusCode| {
         let is_ready = is_ready.clone();
         get(move || {

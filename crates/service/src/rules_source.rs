@@ -19,7 +19,7 @@ use crate::{decision_counts::Totals, metrics_text::MetricsText, store::Store};
 
 /// The rules in force. Clones share them.
 #[derive(Clone)]
-pub(crate) struct Source(Arc<Inner>);
+pub struct Source(Arc<Inner>);
 
 struct Inner {
     parts: Parts,
@@ -29,28 +29,28 @@ struct Inner {
 }
 
 /// The parts of a [`Source`]: rules that are in force already.
-pub(crate) struct Parts {
+pub struct Parts {
     /// Where all of them count.
-    pub(crate) store: Store,
+    pub store: Store,
     /// The rules of requests, if there are any.
-    pub(crate) requests: Option<RulesHandle>,
+    pub requests: Option<RulesHandle>,
     /// Their name in the log.
-    pub(crate) requests_name: &'static str,
+    pub requests_name: &'static str,
     /// Whether the rules of requests may follow responses, as in a gateway.
-    pub(crate) follows_responses: bool,
+    pub follows_responses: bool,
     /// The limits of descriptors, if there are any.
-    pub(crate) descriptors: Option<Arc<dyn Descriptors>>,
+    pub descriptors: Option<Arc<dyn Descriptors>>,
     /// The keys that are denied most often.
-    pub(crate) top: Arc<TopKeys>,
+    pub top: Arc<TopKeys>,
     /// Reads further files, together with the rules.
-    pub(crate) reload_others: Option<Box<dyn Fn() + Send + Sync>>,
+    pub reload_others: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// A future of a trait's method.
-pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The limits of descriptors, by which Envoy asks: what operators see and change of them.
-pub(crate) trait Descriptors: Send + Sync {
+/// The limits of descriptors, such as Envoy sends: the part of them that operators see and change.
+pub trait Descriptors: Send + Sync {
     /// The number of limits in force; `None` before the first.
     fn number(&self) -> Option<usize>;
 
@@ -96,29 +96,29 @@ pub(crate) trait Descriptors: Send + Sync {
 
 /// A limit of descriptors.
 #[derive(Debug)]
-pub(crate) struct DescriptorLimit {
+pub struct DescriptorLimit {
     /// Its position in the files.
-    pub(crate) place: String,
-    pub(crate) requests: u32,
+    pub place: String,
+    pub requests: u32,
     /// The seconds of its window; `None` if it is unlimited.
-    pub(crate) window: Option<u64>,
+    pub window: Option<u64>,
     /// Its own quota, if it counts by an algorithm of its own.
-    pub(crate) algorithm: Option<String>,
-    pub(crate) shadow: bool,
+    pub algorithm: Option<String>,
+    pub shadow: bool,
 }
 
 /// The control plane that sends limits.
 #[derive(Debug)]
-pub(crate) struct ControlPlaneState {
-    pub(crate) address: String,
-    pub(crate) is_connected: bool,
+pub struct ControlPlaneState {
+    pub address: String,
+    pub is_connected: bool,
     /// The version of the limits in force; empty before the first.
-    pub(crate) version: String,
+    pub version: String,
 }
 
 /// An operation of an operator on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub enum Operation {
     /// Read the count.
     Peek,
     Hit(u64),
@@ -128,11 +128,11 @@ pub(crate) enum Operation {
 
 /// The count of a descriptor after an operation.
 #[derive(Debug)]
-pub(crate) struct Count {
+pub struct Count {
     /// The name of the limit.
-    pub(crate) name: String,
-    pub(crate) limit: u32,
-    pub(crate) decision: Decision,
+    pub name: String,
+    pub limit: u32,
+    pub decision: Decision,
 }
 
 /// The rules that are switched off.
@@ -154,15 +154,15 @@ pub(crate) struct Loads {
 }
 
 /// A line for the log, or the faults; after a fault the old rules stay.
-pub(crate) type Reloaded = Result<String, RulesError>;
+pub type Reloaded = Result<String, RulesError>;
 
 /// Logs the warnings about files.
-pub(crate) fn warn_of(warnings: &[Problem]) {
+pub fn warn_of(warnings: &[Problem]) {
     warnings.iter().for_each(|warning| warn!("{warning}"));
 }
 
 impl Source {
-    pub(crate) fn new(parts: Parts) -> Self {
+    pub fn new(parts: Parts) -> Self {
         let sends = |limits: &Arc<dyn Descriptors>| limits.control_plane().is_some();
         let is_loaded = !parts.descriptors.as_ref().is_some_and(sends);
         let loads = Loads {
@@ -198,7 +198,7 @@ impl Source {
         of_requests.unwrap_or(0) + of_descriptors.unwrap_or(0)
     }
 
-    pub(crate) fn store(&self) -> &Store {
+    pub fn store(&self) -> &Store {
         &self.0.parts.store
     }
 
@@ -228,7 +228,7 @@ impl Source {
     }
 
     /// Switches a rule off or on, or all of them.
-    pub(crate) fn set_enabled(&self, rule: Option<&str>, enabled: bool) {
+    pub fn set_enabled(&self, rule: Option<&str>, enabled: bool) {
         let mut switches = self
             .0
             .switches
@@ -292,7 +292,7 @@ impl Source {
     }
 
     /// Reads all files again, and logs the results, which it returns. After a fault the old rules of that kind stay.
-    pub(crate) fn reload(&self) -> Vec<String> {
+    pub fn reload(&self) -> Vec<String> {
         // Reloads are serialized.
         let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
         let mut quotas = self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner);
@@ -350,7 +350,7 @@ impl Source {
     }
 
     /// Notes limits that were sent, which `put` puts into force, unless they are already: then it returns false.
-    pub(crate) fn accept(&self, put: impl FnOnce() -> bool) {
+    pub fn accept(&self, put: impl FnOnce() -> bool) {
         let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
         loads.accepted += 1;
         loads.fault = None;
@@ -362,7 +362,7 @@ impl Source {
     }
 
     /// Notes limits that were sent and have a fault. Returns whether the last ones had another, or none.
-    pub(crate) fn refuse(&self, fault: String) -> bool {
+    pub fn refuse(&self, fault: String) -> bool {
         let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
         loads.refused += 1;
         let fault = Some(fault);

@@ -10,11 +10,7 @@ const LAST_REQUESTS: Duration = Duration::from_secs(20);
 
 /// Runs until SIGTERM or SIGINT, and then until `end` completes. `end` returns whether all requests got their responses.
 /// A second signal stops at once. SIGHUP calls `reload`.
-pub(crate) async fn run(
-    mut signals: Signals,
-    mut reload: impl FnMut(),
-    end: impl Future<Output = bool>,
-) {
+pub async fn run(mut signals: Signals, mut reload: impl FnMut(), end: impl Future<Output = bool>) {
     ready();
     while let Signal::Reload = signals.next().await {
         reloading();
@@ -37,15 +33,15 @@ pub(crate) async fn run(
 const NO_CONNECTIONS: Duration = Duration::from_secs(1);
 
 /// Stops servers. Made by [`stop`].
-pub(crate) struct Stop {
+pub struct Stop {
     stop: watch::Sender<bool>,
     open: watch::Receiver<usize>,
 }
 
 /// The servers' half of a [`Stop`]. Servers count their open connections in it.
 #[derive(Clone)]
-pub(crate) struct Stopped {
-    pub(crate) stopped: watch::Receiver<bool>,
+pub struct Stopped {
+    pub stopped: watch::Receiver<bool>,
     open: watch::Sender<usize>,
 }
 
@@ -53,7 +49,7 @@ pub(crate) struct Stopped {
 pub(crate) struct OpenConnection(watch::Sender<usize>);
 
 /// Both halves of a stop.
-pub(crate) fn stop() -> (Stop, Stopped) {
+pub fn stop() -> (Stop, Stopped) {
     let (stop, stopped) = watch::channel(false);
     let (count, open) = watch::channel(0);
     let stopped = Stopped {
@@ -65,7 +61,7 @@ pub(crate) fn stop() -> (Stop, Stopped) {
 
 impl Stop {
     /// Stops servers: they accept no more requests.
-    pub(crate) fn now(&self) {
+    pub fn now(&self) {
         self.stop.send_replace(true);
     }
 
@@ -99,15 +95,15 @@ impl Drop for OpenConnection {
 }
 
 /// Waits for `drain`, or until there are no connections. Then stops the servers, and waits for `all`, which completes
-/// with the last request. False if that takes longer than [`LAST_REQUESTS`].
-pub(crate) async fn drain(drain: Duration, stop: &Stop, all: impl Future<Output = ()>) -> bool {
+/// with the last request. False if that takes longer than `LAST_REQUESTS`.
+pub async fn drain(drain: Duration, stop: &Stop, all: impl Future<Output = ()>) -> bool {
     drop(timeout(drain, stop.no_connections()).await);
     stop.now();
     timeout(LAST_REQUESTS, all).await.is_ok()
 }
 
 /// Waits for the stop.
-pub(crate) async fn wait(mut stopped: watch::Receiver<bool>) {
+pub async fn wait(mut stopped: watch::Receiver<bool>) {
     // A dropped sender stops as well.
     drop(stopped.wait_for(|stopped| *stopped).await);
 }
@@ -119,7 +115,7 @@ enum Signal {
 }
 
 #[cfg(unix)]
-pub(crate) struct Signals {
+pub struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
     hang_up: tokio::signal::unix::Signal,
@@ -127,7 +123,7 @@ pub(crate) struct Signals {
 
 #[cfg(unix)]
 impl Signals {
-    pub(crate) fn new() -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -145,7 +141,7 @@ impl Signals {
     }
 
     /// Waits for a signal that stops the process.
-    pub(crate) async fn end(&mut self) {
+    pub async fn end(&mut self) {
         while let Signal::Reload = self.next().await {}
     }
 }
@@ -155,7 +151,7 @@ pub(crate) struct Signals;
 
 #[cfg(not(unix))]
 impl Signals {
-    pub(crate) fn new() -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         Ok(Self)
     }
 
@@ -167,7 +163,7 @@ impl Signals {
     }
 
     /// Waits for a signal that stops the process.
-    pub(crate) async fn end(&mut self) {
+    pub async fn end(&mut self) {
         self.next().await;
     }
 }

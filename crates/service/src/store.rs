@@ -47,7 +47,7 @@ pub struct StoreSettings {
 }
 
 impl StoreSettings {
-    pub(crate) fn new(redis_deadline: Duration) -> Self {
+    pub fn new(redis_deadline: Duration) -> Self {
         Self {
             redis: None,
             redis_password_file: None,
@@ -61,7 +61,7 @@ impl StoreSettings {
     }
 
     /// Connects to Redis; `None` if this process counts alone.
-    pub(crate) fn connect(&self) -> Result<Option<RedisStore>, ServeError> {
+    pub fn connect(&self) -> Result<Option<RedisStore>, ServeError> {
         let Some(address) = &self.redis else {
             return Ok(None);
         };
@@ -95,14 +95,14 @@ impl StoreSettings {
 
 /// The store of all counts.
 #[derive(Clone)]
-pub(crate) enum Store {
+pub enum Store {
     Local(LocalStore),
     Redis(RedisStore),
 }
 
 impl Store {
     /// A reader of rules of requests that count in this store.
-    pub(crate) fn request_rules(&self) -> RulesBuilder {
+    pub fn request_rules(&self) -> RulesBuilder {
         match self.clone() {
             Self::Local(store) => Rules::builder().store(store),
             Self::Redis(store) => Rules::builder().store(store),
@@ -110,7 +110,7 @@ impl Store {
     }
 
     /// Whether the store responds, as far as is known.
-    pub(crate) fn is_up(&self) -> bool {
+    pub fn is_up(&self) -> bool {
         let Self::Redis(store) = self else {
             return true;
         };
@@ -119,7 +119,7 @@ impl Store {
     }
 
     /// Checks the store when the process starts. Otherwise a wrong password would be noticed at the first request.
-    pub(crate) async fn check_at_start(&self, on_failure: &str) {
+    pub async fn check_at_start(&self, on_failure: &str) {
         if let Self::Redis(store) = self
             && let Err(error) = store.check().await
         {
@@ -129,7 +129,7 @@ impl Store {
 
     /// Connects anew with the password and the certificates that are in the files now. The open connection stays if
     /// Redis refuses them.
-    pub(crate) fn reconnect(&self) {
+    pub fn reconnect(&self) {
         let Self::Redis(store) = self.clone() else {
             return;
         };
@@ -141,7 +141,7 @@ impl Store {
     }
 
     /// The name of the store in the labels of metrics.
-    pub(crate) const fn backend(&self) -> &'static str {
+    pub const fn backend(&self) -> &'static str {
         match self {
             Self::Local(_) => "local",
             Self::Redis(_) => "redis",
@@ -154,7 +154,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(60);
 
 /// The store of this process, and the file of its counts. Clones save one after another.
 #[derive(Clone)]
-pub(crate) struct StateFile {
+pub struct StateFile {
     path: PathBuf,
     store: LocalStore,
     saving: Arc<Mutex<()>>,
@@ -162,7 +162,7 @@ pub(crate) struct StateFile {
 
 impl StateFile {
     /// The file at this path for the counts of this store, if both exist.
-    pub(crate) fn new(path: Option<&Path>, store: &Store) -> Option<Self> {
+    pub fn new(path: Option<&Path>, store: &Store) -> Option<Self> {
         let (Some(path), Store::Local(store)) = (path, store) else {
             return None;
         };
@@ -207,7 +207,7 @@ impl StateFile {
 }
 
 /// Saves the counts each minute; never completes.
-pub(crate) async fn save_each_minute(file: Option<&StateFile>) {
+pub async fn save_each_minute(file: Option<&StateFile>) {
     let Some(file) = file else {
         return pending().await;
     };
@@ -221,7 +221,7 @@ pub(crate) async fn save_each_minute(file: Option<&StateFile>) {
 }
 
 /// Saves the counts when all requests are complete.
-pub(crate) async fn save_at_end(file: Option<&StateFile>) {
+pub async fn save_at_end(file: Option<&StateFile>) {
     if let Some(file) = file
         && file.save().await
     {

@@ -79,9 +79,9 @@ pub struct ClientTls {
 }
 
 /// A client's TLS, and the names of its settings in errors: the certificate, the key, the authorities.
-pub(crate) struct ClientFiles {
-    pub(crate) tls: ClientTls,
-    pub(crate) names: [&'static str; 3],
+pub struct ClientFiles {
+    pub tls: ClientTls,
+    pub names: [&'static str; 3],
 }
 
 /// The certificate of one end, its key, and the authorities that the other end needs, each with its name in errors.
@@ -284,11 +284,11 @@ fn contents_of(pem: &[u8]) -> String {
 }
 
 /// TLS by the last valid files. Clones share them.
-pub(crate) type Tls = ReloadedFiles<TlsFiles>;
+pub type Tls = ReloadedFiles<TlsFiles>;
 
 impl Tls {
     /// Performs the handshake.
-    pub(crate) async fn accept<I>(&self, io: I) -> io::Result<TlsStream<I>>
+    pub async fn accept<I>(&self, io: I) -> io::Result<TlsStream<I>>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
@@ -297,7 +297,7 @@ impl Tls {
 }
 
 /// Calls `reload`, which reads changed files again, while `lifetime` runs.
-pub(crate) async fn watch_during(lifetime: impl Future<Output = ()>, reload: impl Fn()) {
+pub async fn watch_during(lifetime: impl Future<Output = ()>, reload: impl Fn()) {
     let mut lifetime = pin!(lifetime);
     loop {
         if timeout(CHECK_TIME, lifetime.as_mut()).await.is_ok() {
@@ -308,7 +308,7 @@ pub(crate) async fn watch_during(lifetime: impl Future<Output = ()>, reload: imp
 }
 
 /// Files from which a configuration is made.
-pub(crate) trait ConfigFiles {
+pub trait ConfigFiles {
     /// The bytes of the files.
     type Contents: PartialEq;
     type Config;
@@ -325,7 +325,7 @@ pub(crate) trait ConfigFiles {
 }
 
 /// The configuration of the last valid files. Clones share it.
-pub(crate) struct ReloadedFiles<F: ConfigFiles>(Arc<Inner<F>>);
+pub struct ReloadedFiles<F: ConfigFiles>(Arc<Inner<F>>);
 
 struct Inner<F: ConfigFiles> {
     files: F,
@@ -350,7 +350,7 @@ impl<F: ConfigFiles> ReloadedFiles<F> {
     /// # Errors
     ///
     /// When a file cannot be read, or has the wrong contents.
-    pub(crate) fn new(files: F) -> Result<Self, ServeError> {
+    pub fn new(files: F) -> Result<Self, ServeError> {
         let contents = files.read()?;
         let config = Arc::new(files.config(&contents)?);
         let current = Mutex::new(Current {
@@ -361,13 +361,13 @@ impl<F: ConfigFiles> ReloadedFiles<F> {
         Ok(Self(Arc::new(Inner { files, current })))
     }
 
-    pub(crate) fn config(&self) -> Arc<F::Config> {
+    pub fn config(&self) -> Arc<F::Config> {
         let current = self.0.current.lock();
         Arc::clone(&current.unwrap_or_else(PoisonError::into_inner).config)
     }
 
     /// Reads the files again; open connections are unaffected.
-    pub(crate) fn reload(&self) {
+    pub fn reload(&self) {
         let read = self.0.files.read();
         let mut current = self
             .0

@@ -17,24 +17,24 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// Paths, and the digest of their files when they were last checked.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub struct Watch {
     paths: Vec<WatchedPath>,
     seen: u64,
 }
 
 /// A file or a directory; of a directory, the kind of files that count.
-pub(crate) type WatchedPath = (PathBuf, FilesOf);
+pub type WatchedPath = (PathBuf, FilesOf);
 
 impl Watch {
     /// Watches these paths from now on.
-    pub(crate) fn new(paths: Vec<WatchedPath>) -> Self {
+    pub fn new(paths: Vec<WatchedPath>) -> Self {
         let seen = digest(&paths);
         Self { paths, seen }
     }
 
     /// Waits for a change of a name, a length, or a modification time. Links are followed, so a replaced target is a
     /// change.
-    pub(crate) async fn changed(&mut self) {
+    pub async fn changed(&mut self) {
         loop {
             sleep(PAUSE).await;
             let paths = self.paths.clone();
@@ -50,7 +50,7 @@ impl Watch {
 }
 
 /// Calls `reload` after each change; never completes. Without a watch it only waits.
-pub(crate) async fn reload_on_change(watch: Option<Watch>, reload: impl Fn()) {
+pub async fn reload_on_change(watch: Option<Watch>, reload: impl Fn()) {
     let Some(mut watch) = watch else {
         return pending().await;
     };
@@ -102,18 +102,18 @@ pub enum FilesOf {
 
 /// The files at a path.
 #[derive(Debug, Default)]
-pub(crate) struct Listed {
+pub struct Listed {
     /// The path itself, or the files of the directory, in the order of their names.
-    pub(crate) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
     /// The files and directories that are not read.
-    pub(crate) others: Vec<PathBuf>,
+    pub others: Vec<PathBuf>,
 }
 
 impl FilesOf {
     /// # Errors
     ///
     /// When a directory cannot be read.
-    pub(crate) fn list(self, path: &Path) -> io::Result<Listed> {
+    pub fn list(self, path: &Path) -> io::Result<Listed> {
         let mut listed = Listed::default();
         if path.is_dir() {
             self.add(path, &mut listed)?

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use tower_ratelimit_server::{ClientTls, xds::ControlPlane};
+use tower_ratelimit_envoy::xds::ControlPlane;
+use tower_ratelimit_service::ClientTls;
 
 use super::variables::Variables;
 

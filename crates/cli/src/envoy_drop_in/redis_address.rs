@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tower_ratelimit::RedisStore;
-use tower_ratelimit_server::ClientTls;
+use tower_ratelimit_service::ClientTls;
 
 use super::variables::Variables;
 

@@ -8,7 +8,7 @@ use testkit::{
     programs::{eventually, free_port},
     servers::Server,
 };
-use tower_ratelimit_server::protobuf_messages::Code;
+use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
     auth::{login, service, service_of},

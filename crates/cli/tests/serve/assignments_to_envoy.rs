@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use testkit::{needs, programs::eventually};
-use tower_ratelimit_server::protobuf_messages::{
+use tower_ratelimit_envoy::protobuf_messages::{
     BlanketRule::{AllowAll, DenyAll},
     BucketQuotaUsage,
 };

@@ -8,7 +8,7 @@ use tonic_reflection::pb::v1::{
     ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
     server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
 };
-use tower_ratelimit_server::protobuf_messages::Code;
+use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
     http::{get, send},

@@ -2,7 +2,7 @@
 
 use testkit::{needs, programs::eventually, servers::Server};
 use tonic::{Code as GrpcCode, transport::Endpoint};
-use tower_ratelimit_server::protobuf_messages::Code;
+use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
     http::{Answer, get, send},

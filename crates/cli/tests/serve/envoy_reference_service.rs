@@ -8,7 +8,7 @@ use testkit::{
     servers::Server,
 };
 use tonic::transport::Endpoint;
-use tower_ratelimit_server::protobuf_messages::Code;
+use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
     http::send,

@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::needs;
-use tower_ratelimit_server::protobuf_messages::{Code, RateLimitRequest, RateLimitResponse, Unit};
+use tower_ratelimit_envoy::protobuf_messages::{Code, RateLimitRequest, RateLimitResponse, Unit};
 
 use crate::{
     model::{Dice, Model, nodes, request, seconds},

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 use testkit::{needs, programs::eventually, servers::Server};
 use tonic::transport::Endpoint;
-use tower_ratelimit_server::protobuf_messages::Code;
+use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
     http::{send, try_send},

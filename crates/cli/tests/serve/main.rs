@@ -16,12 +16,12 @@ mod http;
 mod log;
 mod lossless_shutdown_and_reload;
 mod metrics;
-#[path = "../../../service/tests/service/lyft/model.rs"]
+#[path = "../../../envoy/tests/envoy/lyft/model.rs"]
 mod model;
 #[cfg(feature = "otel")]
 mod otel;
 mod overflow_behind_proxies;
-#[path = "../../../service/tests/service/xds/plane.rs"]
+#[path = "../../../envoy/tests/envoy/xds/plane.rs"]
 mod plane;
 mod prometheus;
 mod proxy;

@@ -22,7 +22,7 @@ use tonic::{
     transport::Server,
 };
 use tonic_prost::ProstCodec;
-use tower_ratelimit_server::protobuf_messages::{RateLimitRequest, RateLimitResponse};
+use tower_ratelimit_envoy::protobuf_messages::{RateLimitRequest, RateLimitResponse};
 
 use crate::{
     http::{send, try_send, upstream},

@@ -15,7 +15,7 @@ use testkit::{
     servers::Server,
 };
 use tokio::task::JoinSet;
-use tower_ratelimit_server::protobuf_messages::{Code, RateLimitRequest};
+use tower_ratelimit_envoy::protobuf_messages::{Code, RateLimitRequest};
 
 use crate::{
     admin::operate,

@@ -4,7 +4,7 @@ use std::fs;
 
 use testkit::programs::eventually;
 use tonic::{Code as GrpcCode, Status};
-use tower_ratelimit_server::protobuf_messages::{
+use tower_ratelimit_envoy::protobuf_messages::{
     Code, CommitRequest, CommitResponse, ReserveRequest, ReserveResponse,
 };
 

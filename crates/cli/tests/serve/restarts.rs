@@ -1,7 +1,7 @@
 //! `--state`: counts that the next process continues.
 
 use testkit::programs::eventually;
-use tower_ratelimit_server::protobuf_messages::Code;
+use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::service_process::{Service, about};
 

@@ -25,7 +25,7 @@ use tonic::{
     server::{Grpc, StreamingService},
 };
 use tonic_prost::ProstCodec;
-use tower_ratelimit_server::protobuf_messages::{
+use tower_ratelimit_envoy::protobuf_messages::{
     self, AbandonAction, Action, BlanketRule, BucketAction, BucketId, BucketQuotaUsage,
     QuotaAssignment, RateLimitQuotaUsageReports, RateLimitStrategy, Strategy, TokenBucket,
 };

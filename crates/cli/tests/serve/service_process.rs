@@ -11,7 +11,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 use tonic_prost::ProstCodec;
-use tower_ratelimit_server::protobuf_messages::{
+use tower_ratelimit_envoy::protobuf_messages::{
     Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
 

@@ -3,7 +3,7 @@
 use std::{fs, process::Command};
 
 use testkit::programs::eventually;
-use tower_ratelimit_server::protobuf_messages::Code;
+use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
     http::{get, try_send},

@@ -11,7 +11,7 @@ use testkit::{
     },
 };
 use tonic::transport::Endpoint;
-use tower_ratelimit_server::protobuf_messages::Code;
+use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
     http::get,

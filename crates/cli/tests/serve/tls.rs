@@ -13,7 +13,7 @@ use testkit::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
-use tower_ratelimit_server::protobuf_messages::Code;
+use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
     service_process::{Service, about, call},

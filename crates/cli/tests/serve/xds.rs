@@ -9,7 +9,7 @@ use testkit::{
         AUTHORITY, CERTIFICATE, KEY, make_certificates, make_client_certificate,
     },
 };
-use tower_ratelimit_server::protobuf_messages::Code;
+use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
     http::{get, send, try_send},
@@ -196,7 +196,7 @@ async fn page_leads_from_a_message_to_a_limit() {
     let mut command = Command::new("python3");
     command
         .arg(file("control-plane.py"))
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../service/proto/xds.binpb"))
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy/proto/xds.binpb"))
         .arg(file("limits.json"))
         .env("PYTHONPATH", std::env::var_os("GRPCIO").unwrap());
     let plane = Process::start(&mut command, &file("log"));

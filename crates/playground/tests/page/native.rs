@@ -187,7 +187,7 @@ fn the_committed_page_is_that_of_its_sources() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| fs::read_to_string(root.join(path)).expect("a file");
     // The style and the pen are those of the service's live page.
-    let shared = |name| read(&format!("../service/src/admin/live/page/{name}"));
+    let shared = |name| read(&format!("../service/src/admin/page/{name}"));
     let style = shared("common.css") + &read("page/page.css");
     let script = shared("pen.js") + &read("page/page.js");
     let html = read("page/index.html");

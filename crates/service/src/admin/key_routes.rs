@@ -336,6 +336,6 @@ fn key_json(rule: &str, key: &str, decision: &Decision) -> Value {
     })
 }
 
-pub(crate) fn unavailable(error: &dyn std::fmt::Display) -> Response {
+pub fn unavailable(error: &dyn std::fmt::Display) -> Response {
     fault(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
 }

@@ -43,17 +43,14 @@ use crate::{
 };
 
 const STYLE: &str = concat!(
-    include_str!("live/page/common.css"),
-    include_str!("live/page/live.css")
+    include_str!("page/common.css"),
+    include_str!("page/live.css")
 );
-const SCRIPT: &str = concat!(
-    include_str!("live/page/pen.js"),
-    include_str!("live/page/live.js")
-);
+const SCRIPT: &str = concat!(include_str!("page/pen.js"), include_str!("page/live.js"));
 
 /// The page, and its policy: nothing runs but this style and this script.
 static PAGE: LazyLock<(String, HeaderValue)> = LazyLock::new(|| {
-    let html = include_str!("live/page/live.html");
+    let html = include_str!("page/live.html");
     let html = html.replace("{{style}}", STYLE);
     let html = html.replace("{{script}}", SCRIPT);
     let policy = format!(

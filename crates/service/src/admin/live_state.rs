@@ -17,21 +17,21 @@ pub(super) const MAX_VIEWERS: usize = 16;
 
 /// A number in use, and the most of it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
-    pub(crate) name: &'static str,
-    pub(crate) used: usize,
-    pub(crate) most: usize,
+pub struct Room {
+    pub name: &'static str,
+    pub used: usize,
+    pub most: usize,
 }
 
 /// The numbers of the process that the page shows beside its limits.
 #[derive(Clone)]
-pub(crate) struct LiveSources {
+pub struct LiveSources {
     /// The counts of the rules of requests.
-    pub(crate) counts: Arc<DecisionCounts>,
+    pub counts: Arc<DecisionCounts>,
     /// Numbers with a most, such as requests in flight.
-    pub(crate) rooms: Arc<dyn Fn() -> Vec<Room> + Send + Sync>,
+    pub rooms: Arc<dyn Fn() -> Vec<Room> + Send + Sync>,
     /// Whether the process is stopping, so that streams end.
-    pub(crate) is_draining: Arc<dyn Fn() -> bool + Send + Sync>,
+    pub is_draining: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// The sampled state, and its viewers.
@@ -51,7 +51,7 @@ pub(super) struct Sampled {
     pub(super) degraded: u64,
     pub(super) degraded_now: u64,
     /// The store's counts half a minute to a minute ago, and those of the last half minute's begin.
-    pub(super) store: [StoreStats; 2],
+    pub store: [StoreStats; 2],
     seconds: u64,
 }
 
@@ -72,7 +72,7 @@ impl Sampled {
 }
 
 impl Live {
-    pub(super) fn new(sources: LiveSources) -> Self {
+    pub(crate) fn new(sources: LiveSources) -> Self {
         Self {
             sources,
             started_at: Instant::now(),
@@ -103,7 +103,7 @@ const OTHERS: &str = "(others)";
 /// The seconds of the last minute.
 const MINUTE: usize = 60;
 
-/// The tenths of a minute for which the least share is kept.
+/// The tenths of a minute, each with the least share in it.
 const PARTS: usize = 6;
 
 /// The counts of one second.

@@ -51,7 +51,7 @@ use tokio::net::TcpListener;
 use tracing::info;
 
 use self::live_state::Live;
-pub(crate) use self::{
+pub use self::{
     key_routes::unavailable,
     live_state::{LiveSources, Room},
 };
@@ -67,11 +67,11 @@ use crate::{
 const MAX_BODY: usize = 16 << 20;
 
 /// The fields of a query.
-pub(crate) type Fields = HashMap<String, String>;
+pub type Fields = HashMap<String, String>;
 
 /// The state that all admin routes share.
 #[derive(Clone)]
-pub(crate) struct Admin(Arc<Inner>);
+pub struct Admin(Arc<Inner>);
 
 struct Inner {
     source: Source,
@@ -81,7 +81,7 @@ struct Inner {
 }
 
 impl Admin {
-    pub(crate) fn new(source: Source, settings: OperatorSettings, sources: LiveSources) -> Self {
+    pub fn new(source: Source, settings: OperatorSettings, sources: LiveSources) -> Self {
         Self(Arc::new(Inner {
             reveals_keys: AtomicBool::new(settings.reveal_keys),
             source,
@@ -92,7 +92,7 @@ impl Admin {
 
     /// Serves operators until the process stops.
     /// With `more` routes, behind the same guard.
-    pub(crate) async fn serve(self, place: AdminListener, more: Router, stopped: Stopped) {
+    pub async fn serve(self, place: AdminListener, more: Router, stopped: Stopped) {
         let routes = self.router(place.address, place.token, more);
         let limits = ConnectionLimits::http(MAX_CONNECTIONS);
         let served = serve_routes(place.listener, None, limits, routes, stopped);
@@ -103,12 +103,7 @@ impl Admin {
     }
 
     /// The routes of a service that listens at this address.
-    pub(crate) fn router(
-        &self,
-        address: SocketAddr,
-        token: Option<String>,
-        more: Router,
-    ) -> Router {
+    pub fn router(&self, address: SocketAddr, token: Option<String>, more: Router) -> Router {
         let settings = &self.0.settings;
         let door = Guard::new(address, &settings.hosts, token);
         let mut routes = Router::new();
@@ -156,9 +151,9 @@ fn log(peer: SocketAddr, change: &str) {
 }
 
 /// A listener for operators.
-pub(crate) struct AdminListener {
+pub struct AdminListener {
     listener: TcpListener,
-    pub(crate) address: SocketAddr,
+    pub address: SocketAddr,
     token: Option<String>,
 }
 
@@ -169,7 +164,7 @@ impl AdminListener {
     ///
     /// When the address is in use, when the token file is wrong, or when other machines can reach the address and
     /// there is no token.
-    pub(crate) async fn listen(settings: &OperatorSettings) -> Result<Option<Self>, ServeError> {
+    pub async fn listen(settings: &OperatorSettings) -> Result<Option<Self>, ServeError> {
         let Some(address) = settings.admin else {
             return Ok(None);
         };
@@ -194,14 +189,14 @@ impl AdminListener {
 }
 
 /// A response, or the error response.
-pub(crate) type Answer = Result<Response, Response>;
+pub type Answer = Result<Response, Response>;
 
 fn answer(status: StatusCode, value: &Value) -> Response {
     let content = [(CONTENT_TYPE, "application/json")];
     (status, content, format!("{value}\n")).into_response()
 }
 
-pub(crate) fn ok(value: &Value) -> Response {
+pub fn ok(value: &Value) -> Response {
     answer(StatusCode::OK, value)
 }
 
@@ -209,11 +204,11 @@ pub(crate) fn fault(status: StatusCode, text: impl Into<String>) -> Response {
     answer(status, &json!({"error": text.into()}))
 }
 
-pub(crate) fn not_found(text: impl Into<String>) -> Response {
+pub fn not_found(text: impl Into<String>) -> Response {
     fault(StatusCode::NOT_FOUND, text)
 }
 
-pub(crate) fn bad(text: impl Into<String>) -> Response {
+pub fn bad(text: impl Into<String>) -> Response {
     fault(StatusCode::BAD_REQUEST, text)
 }
 

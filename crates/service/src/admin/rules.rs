@@ -23,7 +23,7 @@ use crate::rules_source::{DescriptorLimit, Descriptors, NewQuota, QuotaOverride}
 const MAX_TTL: u64 = 366 * 24 * 60 * 60;
 
 /// `GET /v1/rules`.
-pub(super) async fn list(State(admin): State<Admin>) -> Response {
+pub(crate) async fn list(State(admin): State<Admin>) -> Response {
     let source = &admin.0.source;
     let loads = source.loads();
     let mut list = json!({
@@ -51,7 +51,7 @@ pub(super) async fn one(State(admin): State<Admin>, Path(name): Path<String>) ->
 }
 
 /// `POST /v1/rules/reload`.
-pub(super) async fn reload(
+pub(crate) async fn reload(
     State(admin): State<Admin>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
 ) -> Response {

@@ -42,7 +42,7 @@ const BUFFER: usize = 64 * 1024;
 
 /// The most header fields of a request, else 431, and of an upstream's response, else 502. Browsers and servers use a
 /// quarter of it, and other proxies accept 100.
-pub(crate) const MAX_FIELDS: usize = 256;
+pub const MAX_FIELDS: usize = 256;
 
 /// How long a peer has to finish an HTTP/2 connection that shuts down.
 const GRACE: Duration = Duration::from_secs(5);
@@ -174,7 +174,7 @@ async fn aged(limits: ConnectionLimits) {
 }
 
 /// The default number of connections.
-pub(crate) const MAX_CONNECTIONS: usize = 4096;
+pub const MAX_CONNECTIONS: usize = 4096;
 
 /// How long a connection may be idle between requests. Load balancers close theirs after 60 seconds; if the server
 /// closed first, they would send requests into closed connections.
@@ -188,13 +188,13 @@ const SHARES_PING_TIME: Duration = Duration::from_secs(5);
 
 /// The limits of a listener's connections.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ConnectionLimits {
+pub struct ConnectionLimits {
     /// The most connections; one more waits until another closes.
-    pub(super) most: usize,
+    pub most: usize,
     /// The most concurrent requests of an HTTP/2 connection; RFC 9113 (6.5.2) recommends at least 100.
     pub(super) streams: u32,
     /// The longest idle time between requests.
-    pub(super) idle: Duration,
+    pub idle: Duration,
     /// The age at which a connection shuts down, plus or minus a tenth.
     pub(super) age: Option<Duration>,
     /// Whether HTTP/1 is accepted as well.
@@ -205,7 +205,7 @@ pub(crate) struct ConnectionLimits {
 
 impl ConnectionLimits {
     /// The limits of HTTP for any client.
-    pub(crate) const fn http(most: usize) -> Self {
+    pub const fn http(most: usize) -> Self {
         Self {
             most,
             streams: 100,
@@ -218,7 +218,7 @@ impl ConnectionLimits {
 
     /// The limits of gRPC. Proxies keep their connections, so an idle one stays open until it is old or does not
     /// answer pings.
-    pub(crate) const fn grpc(age: Duration) -> Self {
+    pub const fn grpc(age: Duration) -> Self {
         Self {
             most: usize::MAX,
             streams: 200,
@@ -230,7 +230,8 @@ impl ConnectionLimits {
     }
 
     /// These limits for a listener of the quota service, if it has that service.
-    pub(crate) const fn with_shares(mut self, has_shares: bool) -> Self {
+    #[must_use]
+    pub const fn with_shares(mut self, has_shares: bool) -> Self {
         if has_shares {
             self.ping = SHARES_PING_TIME;
         }

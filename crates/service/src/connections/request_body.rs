@@ -34,7 +34,7 @@ const REST_TIME: Duration = Duration::from_secs(2);
 const UNKNOWN: u64 = u64::MAX;
 
 /// The body of a request.
-pub(crate) struct RequestBody {
+pub struct RequestBody {
     /// `None` only during drop.
     incoming: Option<Incoming>,
     /// `None` in HTTP/2, where a stream closes alone, and for a request without a body.

@@ -26,10 +26,10 @@ const SEARCH: Duration = Duration::from_millis(100);
 
 /// The connection limit of each client.
 #[derive(Clone)]
-pub(crate) struct PerClient {
-    pub(crate) most: NonZeroUsize,
+pub struct PerClient {
+    pub most: NonZeroUsize,
     /// The client's key for an address; `None` for an address without a limit. Loopback addresses have none.
-    pub(crate) key: Arc<dyn Fn(IpAddr) -> Option<Key> + Send + Sync>,
+    pub key: Arc<dyn Fn(IpAddr) -> Option<Key> + Send + Sync>,
 }
 
 impl PerClient {
@@ -41,7 +41,7 @@ impl PerClient {
 }
 
 /// The connections of a listener.
-pub(crate) struct ConnectionSlots {
+pub struct ConnectionSlots {
     most: usize,
     permits: Arc<Semaphore>,
     per_client: Option<PerClient>,
@@ -55,10 +55,10 @@ pub(crate) struct ConnectionSlots {
 
 /// The connections of a listener, and those that it closed so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ConnectionCounts {
+pub struct ConnectionCounts {
     /// With a request or a WebSocket.
-    pub(crate) busy: usize,
-    pub(crate) idle: usize,
+    pub busy: usize,
+    pub idle: usize,
     pub(crate) refused: u64,
     pub(crate) evicted: u64,
 }
@@ -87,7 +87,7 @@ pub(super) struct Slot {
 }
 
 impl ConnectionSlots {
-    pub(crate) fn new(most: usize, per_client: Option<PerClient>) -> Arc<Self> {
+    pub fn new(most: usize, per_client: Option<PerClient>) -> Arc<Self> {
         Arc::new(Self {
             most,
             permits: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
@@ -100,11 +100,11 @@ impl ConnectionSlots {
     }
 
     /// The most connections.
-    pub(crate) const fn most(&self) -> usize {
+    pub const fn most(&self) -> usize {
         self.most
     }
 
-    pub(crate) fn counts(&self) -> ConnectionCounts {
+    pub fn counts(&self) -> ConnectionCounts {
         let (all, idle) = {
             let inner = self.inner();
             let states = inner.connections.values();
@@ -260,7 +260,7 @@ pub(super) enum Rank {
 
 impl Activity {
     /// The activity of a new connection of a listener that started at this instant.
-    pub(super) fn new(begun: Instant) -> Self {
+    pub(crate) fn new(begun: Instant) -> Self {
         Self {
             begun,
             state: AtomicU64::new(since(begun)),
@@ -268,12 +268,12 @@ impl Activity {
     }
 
     /// Adds a request. False if the connection is closing: the request must not be served.
-    pub(super) fn begin(&self) -> bool {
+    pub(crate) fn begin(&self) -> bool {
         self.update(|state| (state + REQUEST) | SERVED) & CLOSING == 0
     }
 
     /// Removes a request.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         let now = since(self.begun);
         self.update(|state| ((state - REQUEST) & !SINCE) | now);
     }

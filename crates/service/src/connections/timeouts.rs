@@ -65,7 +65,7 @@ const HEADER: u8 = 1;
 const BUSY: u8 = 2;
 
 impl ConnectionTimer {
-    pub(super) const fn new(idle: Duration, activity: Arc<Activity>) -> Self {
+    pub(crate) const fn new(idle: Duration, activity: Arc<Activity>) -> Self {
         Self {
             idle,
             activity,
@@ -96,7 +96,7 @@ impl ConnectionTimer {
     }
 
     /// The response to a request, which is active until the response's body ends.
-    pub(super) fn begin<A, B>(
+    pub(crate) fn begin<A, B>(
         self: &Arc<Self>,
         answer: A,
     ) -> impl Future<Output = Response<TimedBody<B>>> + use<A, B>
@@ -250,7 +250,7 @@ pub(super) struct TimedIo<I> {
 }
 
 impl<I: AsyncRead + Unpin> TimedIo<I> {
-    pub(super) const fn new(io: I, timer: Arc<ConnectionTimer>, slot: Slot) -> Self {
+    pub(crate) const fn new(io: I, timer: Arc<ConnectionTimer>, slot: Slot) -> Self {
         Self {
             io,
             first: Vec::new(),

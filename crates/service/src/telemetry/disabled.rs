@@ -5,32 +5,32 @@ use tower_ratelimit::observe::Observer;
 
 use super::Outcome;
 
-pub(crate) struct Span;
+pub struct Span;
 
 impl Span {
     #[inline]
-    pub(crate) const fn begin() -> Self {
+    pub const fn begin() -> Self {
         Self
     }
 
     #[inline]
-    pub(crate) fn end(self, _: &'static str, _: impl FnOnce() -> Result<Outcome, &'static str>) {}
+    pub fn end(self, _: &'static str, _: impl FnOnce() -> Result<Outcome, &'static str>) {}
 }
 
-pub(crate) struct Caller;
+pub struct Caller;
 
 impl Caller {
     #[inline]
-    pub(crate) const fn of(_: &HeaderMap, _: Option<&str>) -> Self {
+    pub const fn of(_: &HeaderMap, _: Option<&str>) -> Self {
         Self
     }
 
     #[inline]
-    pub(crate) fn within<F: Future>(self, future: F) -> F {
+    pub fn within<F: Future>(self, future: F) -> F {
         future
     }
 }
 
-pub(crate) fn observed(observer: impl Observer, _: &'static str) -> impl Observer {
+pub fn observed(observer: impl Observer, _: &'static str) -> impl Observer {
     observer
 }

@@ -47,11 +47,11 @@ impl Extractor for HeaderFields<'_> {
 }
 
 /// The caller's trace, and the route of its request.
-pub(crate) struct Caller(Context);
+pub struct Caller(Context);
 
 impl Caller {
     /// Reads the trace context from these fields.
-    pub(crate) fn of(fields: &HeaderMap, route: Option<&str>) -> Self {
+    pub fn of(fields: &HeaderMap, route: Option<&str>) -> Self {
         let caller = TraceContextPropagator::new();
         let context = caller.extract_with_context(&Context::new(), &HeaderFields(fields));
         Self(match route {
@@ -61,21 +61,22 @@ impl Caller {
     }
 
     /// Runs a future within the caller's trace.
-    pub(crate) fn within<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+    pub fn within<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
         future.with_context(self.0)
     }
 }
 
 /// The span of a decision in progress.
-pub(crate) struct Span(SystemTime);
+pub struct Span(SystemTime);
 
 impl Span {
-    pub(crate) fn begin() -> Self {
+    /// A span that begins now.
+    pub fn begin() -> Self {
         Self(SystemTime::now())
     }
 
     /// Ends the span with the outcome, or the kind of the error.
-    pub(crate) fn end(
+    pub fn end(
         self,
         backend: &'static str,
         outcome: impl FnOnce() -> Result<Outcome, &'static str>,
@@ -121,7 +122,7 @@ fn record(begun: SystemTime, mut attributes: Vec<KeyValue>, fault: Option<&'stat
 }
 
 /// Adds spans of decisions by rules of requests to an observer.
-pub(crate) fn observed(observer: impl Observer, backend: &'static str) -> impl Observer {
+pub fn observed(observer: impl Observer, backend: &'static str) -> impl Observer {
     (observer, Spans { backend })
 }
 

@@ -38,7 +38,7 @@ fn files_are_read_again_when_they_change() {
         .build()
         .unwrap();
     let mut lines = logged(|| runtime.block_on(watch_during(steps, || tls.reload())));
-    lines.retain(|line| line.contains("tower_ratelimit_server"));
+    lines.retain(|line| line.contains("tower_ratelimit_service"));
     let [mismatch, missing, accepted] = lines.as_slice() else {
         panic!("{lines:?}");
     };

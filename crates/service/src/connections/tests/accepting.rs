@@ -60,7 +60,7 @@ fn failing_listener_is_logged_once_and_continues() {
             assert_eq!(start.elapsed(), Duration::from_secs(1));
         });
     });
-    lines.retain(|line| line.contains("tower_ratelimit_server"));
+    lines.retain(|line| line.contains("tower_ratelimit_service"));
     let [failing, again] = lines.as_slice() else {
         panic!("{lines:?}");
     };

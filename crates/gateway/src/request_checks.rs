@@ -1,0 +1,496 @@
+//! Checks of a request before the proxy: limits of size and number, the host, the client, the rules, and the wait for
+//! a body that a rule needs.
+
+use std::{
+    collections::HashMap,
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+};
+
+use axum::{
+    body::Body,
+    extract::{ConnectInfo, Request},
+    response::Response,
+};
+use http::{
+    HeaderMap, HeaderValue, Method, StatusCode, Version,
+    header::{CONNECTION, HOST, TRANSFER_ENCODING},
+    request::Parts,
+    uri::Authority,
+};
+use http_body::Body as _;
+use metrics::Counter;
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+};
+use tower_layer::Layer as _;
+use tower_ratelimit::{
+    ClientIp, Key, KeyExtractor as _,
+    concurrency::ConcurrencyBody,
+    key::AddressOrigin,
+    rate_limit::{self, DeclaredBody, DeclaredLayer, SpendBody},
+    rules::{HoldingRulesLayer, HoldingRulesLimit, Rules, RulesHandle},
+};
+use tower_ratelimit_rulefile::pattern::Host;
+use tower_service::Service as _;
+use tracing::warn;
+
+use crate::events::{self, Answers};
+use crate::{
+    bodies::Upload,
+    denied_page::{self, DeniedPage, problem, too_many},
+    hop_by_hop_headers::{self, Hop},
+    proxy::{self, Proxy},
+    settings::Settings,
+    upstream::TlsToUpstream,
+};
+use tower_ratelimit_service::{
+    admin::Room,
+    connections::{ConnectionSlots, Peer, PerClient, RequestBody},
+    cors::CorsFields,
+    errors::ServeError,
+    probes::Draining,
+};
+
+/// The proxy behind its checks and rules.
+pub(crate) struct CheckedProxy {
+    limit: HoldingRulesLimit<Proxy>,
+    page: Option<DeniedPage>,
+    rules: RulesHandle,
+    /// Reads the requests whose reservation depends on their body.
+    bodies: BodyWaits,
+    in_flight: Arc<Semaphore>,
+    /// A limit of its own: WebSockets last, and would leave no room for requests.
+    web_sockets: Arc<Semaphore>,
+    max_in_flight: u32,
+    max_body: u64,
+    draining: Draining,
+    answers: Answers,
+    malformed: MalformedClients,
+}
+
+impl CheckedProxy {
+    /// # Errors
+    ///
+    /// When a setting about the upstream is wrong.
+    pub(crate) fn new(
+        settings: &Settings,
+        (layer, page): (&HoldingRulesLayer, Option<&DeniedPage>),
+        tls: Option<&TlsToUpstream>,
+        draining: Draining,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<Self, ServeError> {
+        let most = settings.max_in_flight.min(Semaphore::MAX_PERMITS);
+        let max_in_flight = u32::try_from(most).unwrap_or(u32::MAX);
+        let proxy = Proxy::new(settings, tls, max_in_flight, stopped)?;
+        let rules = layer.handle();
+        Ok(Self {
+            limit: layer.layer(proxy),
+            page: page.cloned(),
+            bodies: BodyWaits::new(rules.clone(), max_in_flight),
+            rules,
+            in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
+            web_sockets: Arc::new(Semaphore::new(max_in_flight as usize)),
+            max_in_flight,
+            max_body: settings.max_body.unwrap_or(u64::MAX),
+            draining,
+            answers: Answers::new(),
+            malformed: MalformedClients::default(),
+        })
+    }
+
+    pub(crate) async fn answer(&self, request: Request<RequestBody>, peer: Peer) -> Response {
+        let keeps_connection = request.version() == Version::HTTP_2;
+        let pending = self.answers.begin();
+        let rules = self.rules.rules();
+        let cors = CorsFields::of(rules.cors_origins(), request.headers());
+        let answer = self.limited(request, peer, &rules).await;
+        let mut response = answer.unwrap_or_else(problem);
+        // The upstream's errors have its own fields.
+        if let Some(cors) = cors.filter(|_| !denied_page::is_of_upstream(&response)) {
+            cors.add(&mut response);
+        }
+        pending.respond(response.status());
+        // A request sent into a closing connection would be lost.
+        if self.draining.has_begun() && !keeps_connection && !is_tunnel(&response) {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        response
+    }
+
+    async fn limited(
+        &self,
+        request: Request<RequestBody>,
+        peer: Peer,
+        rules: &Rules,
+    ) -> Result<Response, StatusCode> {
+        let (mut parts, body) = request.into_parts();
+        check(&parts, &body, self.max_body)?;
+        parts.extensions.insert(ConnectInfo(peer.address));
+        let client_ip = rules.client_ip();
+        let is_trusted = client_ip.trusts(peer.address.ip());
+        hop_by_hop_headers::receive(&mut parts, is_trusted, client_ip.header_name());
+        if is_trusted {
+            self.malformed.check(client_ip, &parts);
+        }
+        let page = self.page_for(&parts.headers);
+        let Some(body) = self.bodies.read(&mut parts, body, peer).await else {
+            return Ok(denied_page::replaced(too_many(), page));
+        };
+        // Only now: a request whose body does not come would keep the place from others.
+        let permit = Arc::new(self.place_for(&parts)?);
+        parts.extensions.insert(Hop { peer, permit });
+        let request = Request::from_parts(parts, Upload::new(body, self.max_body));
+        match self.limit.clone().call(request).await {
+            Ok(response) => {
+                let response = proxy::hide_trailers(response.map(followed));
+                Ok(denied_page::replaced(response, page))
+            }
+            Err(never) => match never {},
+        }
+    }
+
+    /// A place among the active requests or WebSockets.
+    fn place_for(&self, parts: &Parts) -> Result<OwnedSemaphorePermit, StatusCode> {
+        let semaphore = if hop_by_hop_headers::requests_websocket(parts) {
+            &self.web_sockets
+        } else {
+            &self.in_flight
+        };
+        let place = Arc::clone(semaphore).try_acquire_owned();
+        place.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
+    }
+
+    /// The page for a denial of this request.
+    fn page_for(&self, headers: &HeaderMap) -> Option<&DeniedPage> {
+        let page = self.page.as_ref();
+        page.filter(|_| denied_page::prefers_html(headers))
+    }
+
+    /// The slots of the clients' connections.
+    pub(crate) fn connections(&self, settings: &Settings) -> Arc<ConnectionSlots> {
+        ConnectionSlots::new(settings.max_connections, self.per_client(settings))
+    }
+
+    /// The connection limit of each client, by the rules in force.
+    fn per_client(&self, settings: &Settings) -> Option<PerClient> {
+        let most = settings.connections_per_client()?;
+        let rules = self.rules.clone();
+        let key = move |address| {
+            let rules = rules.rules();
+            let client_ip = rules.client_ip();
+            // The connections of a trusted proxy carry many clients.
+            (!client_ip.trusts(address)).then(|| client_ip.prefix().key(address))
+        };
+        let key = Arc::new(key);
+        Some(PerClient { most, key })
+    }
+
+    /// The active requests and WebSockets.
+    pub(crate) fn rooms(&self) -> Vec<Room> {
+        let most = self.max_in_flight as usize;
+        let room = |name, semaphore: &Semaphore| Room {
+            name,
+            used: most.saturating_sub(semaphore.available_permits()),
+            most,
+        };
+        vec![
+            room("requests", &self.in_flight),
+            room("WebSockets", &self.web_sockets),
+        ]
+    }
+
+    /// Waits for active requests and upgraded connections, and for the charges of the last responses.
+    pub(crate) async fn all_answered(&self) {
+        // In the order in which a request passes them.
+        for semaphore in [self.bodies.room(), &self.in_flight, &self.web_sockets] {
+            drop(semaphore.acquire_many(self.max_in_flight).await);
+        }
+        rate_limit::settled().await;
+    }
+}
+
+/// The body of a response, in a wrapper only if rules hold a permit or follow it.
+fn followed(body: ConcurrencyBody<SpendBody<Body>>) -> Body {
+    match body.try_into_inner() {
+        Ok(charged) => charged.try_into_inner().unwrap_or_else(Body::new),
+        Err(held) => Body::new(held),
+    }
+}
+
+fn is_tunnel(response: &Response) -> bool {
+    response.status() == StatusCode::SWITCHING_PROTOCOLS
+}
+
+/// Whether the body has no coding except chunked: the upstream would not learn about another one (RFC 9112, 6.1).
+fn is_only_chunked(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(only), None) => only
+            .as_bytes()
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"chunked"),
+        _ => false,
+    }
+}
+
+/// Rejects requests that cannot be forwarded.
+fn check(parts: &Parts, body: &RequestBody, max_body: u64) -> Result<(), StatusCode> {
+    let connect = Method::CONNECT;
+    if parts.method.as_str().eq_ignore_ascii_case(connect.as_str()) {
+        return Err(StatusCode::NOT_IMPLEMENTED);
+    }
+    // The rules match paths only, and the upstream might interpret another target as one.
+    let path = parts.uri.path();
+    let is_of_server = path == "*" && parts.method == Method::OPTIONS;
+    if !path.starts_with('/') && !is_of_server {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    if !has_valid_host(parts) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    if !is_only_chunked(&parts.headers) {
+        return Err(StatusCode::NOT_IMPLEMENTED);
+    }
+    if body.size_hint().lower() > max_body {
+        return Err(StatusCode::PAYLOAD_TOO_LARGE);
+    }
+    Ok(())
+}
+
+/// Whether a request names exactly one host, wherever it names any. RFC 9112 (3.2) requires 400 otherwise; RFC 9113
+/// (8.3.1) for hosts that differ. HTTP/1.0 allows requests without a host.
+fn has_valid_host(parts: &Parts) -> bool {
+    let mut lines = parts.headers.get_all(HOST).iter();
+    let (line, another) = (lines.next(), lines.next());
+    let authority = parts.uri.authority().map(Authority::as_str);
+    let of_target = authority.map(|authority| Host::parse(authority.as_bytes()));
+    let of_field = line.map(HeaderValue::as_bytes).map(Host::parse);
+    match (of_target, of_field) {
+        _ if another.is_some() => false,
+        (Some(of_target), Some(of_field)) => of_target.is_some() && of_target == of_field,
+        (Some(only), None) | (None, Some(only)) => only.is_some(),
+        (None, None) => parts.version < Version::HTTP_11,
+    }
+}
+
+/// Whether the warning has been logged.
+#[derive(Default)]
+pub(crate) struct MalformedClients(AtomicBool);
+
+impl MalformedClients {
+    /// Checks a request of a trusted proxy.
+    pub(crate) fn check(&self, client_ip: &ClientIp, parts: &Parts) {
+        if self.0.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(client) = client_ip.resolve(parts) else {
+            return;
+        };
+        if client.origin() != AddressOrigin::Malformed || self.0.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (proxy, field) = (client.ip(), client_ip.header_name());
+        warn!(
+            "the trusted proxy {proxy} wrote no address into {field}: such requests count as its own; this is logged once"
+        );
+    }
+}
+
+/// The most requests of a client that wait for their bodies.
+const MOST: usize = 16;
+
+/// Reads the bodies of requests before the rules decide, which reservations need. What needs no body is decided first,
+/// and a client has few requests that wait. A request that waits takes no place of those in flight.
+pub(crate) struct BodyWaits {
+    rules: RulesHandle,
+    declared: DeclaredLayer,
+    room: Arc<Semaphore>,
+    /// The requests of each client that wait.
+    clients: Arc<Clients>,
+    refused: Counter,
+}
+
+type Clients = Mutex<HashMap<Key, usize>>;
+
+/// The end of a wait before the body's end.
+enum Ended {
+    /// The rules decide without the body.
+    Decided,
+    /// The client has too many requests that wait.
+    Refused,
+}
+
+impl BodyWaits {
+    /// At most `most` requests wait: beyond that, requests are decided without a body that has to be awaited.
+    pub(crate) fn new(rules: RulesHandle, most: u32) -> Self {
+        let of_body = rules.clone();
+        Self {
+            rules,
+            declared: DeclaredLayer::by(move |parts| of_body.spend_body(parts)),
+            room: Arc::new(Semaphore::new(most as usize)),
+            clients: Arc::default(),
+            refused: events::refused_waits(),
+        }
+    }
+
+    /// The requests that wait.
+    pub(crate) fn room(&self) -> &Semaphore {
+        &self.room
+    }
+
+    /// The body whose beginning was read; `None` if its client has too many requests that wait. A request that ends
+    /// meanwhile counts at its rules.
+    pub(crate) async fn read(
+        &self,
+        parts: &mut Parts,
+        body: RequestBody,
+        peer: Peer,
+    ) -> Option<DeclaredBody<RequestBody>> {
+        let mut request = UnreadRequest {
+            rules: &self.rules,
+            parts,
+            is_read: false,
+        };
+        let read = self
+            .declared
+            .read_until(request.parts, body, |parts| self.wait(parts, peer));
+        let (body, ended) = read.await;
+        request.is_read = true;
+        if let Some(Ended::Refused) = ended {
+            self.refused.increment(1);
+            return None;
+        }
+        Some(body)
+    }
+
+    /// Ends if nobody has to wait for the body of this request.
+    fn wait(&self, parts: &Parts, peer: Peer) -> impl Future<Output = Ended> + Send + use<> {
+        let denied = self.rules.denied_without_body(parts);
+        let rules = self.rules.rules();
+        let client_ip = rules.client_ip();
+        let client = client_ip.extract(parts);
+        let client = client.unwrap_or_else(|_| client_ip.prefix().key(peer.address.ip()));
+        let (clients, room) = (Arc::clone(&self.clients), Arc::clone(&self.room));
+        async move {
+            let mut denied = pin!(denied);
+            if poll_fn(|cx| Poll::Ready(denied.as_mut().poll(cx).is_ready())).await {
+                return Ended::Decided;
+            }
+            let Some(_wait) = Wait::begin(&clients, client) else {
+                return Ended::Refused;
+            };
+            let Ok::<OwnedSemaphorePermit, _>(_place) = room.try_acquire_owned() else {
+                return Ended::Decided;
+            };
+            denied.await;
+            Ended::Decided
+        }
+    }
+}
+
+/// A request that waits, of a client; it ends on drop.
+struct Wait {
+    clients: Arc<Clients>,
+    client: Key,
+}
+
+impl Wait {
+    /// `None` if the client has too many.
+    fn begin(clients: &Arc<Clients>, client: Key) -> Option<Self> {
+        let mut counts = clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(client.clone()).or_default();
+        if *count >= MOST {
+            return None;
+        }
+        *count += 1;
+        Some(Self {
+            clients: Arc::clone(clients),
+            client,
+        })
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let mut counts = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.client);
+            }
+        }
+    }
+}
+
+/// A request that is read. If its client leaves meanwhile, its rules count it: it was a request.
+struct UnreadRequest<'a> {
+    rules: &'a RulesHandle,
+    parts: &'a mut Parts,
+    is_read: bool,
+}
+
+impl Drop for UnreadRequest<'_> {
+    fn drop(&mut self) {
+        if !self.is_read
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let check = self.rules.check(self.parts, None, false);
+            runtime.spawn(async move { drop(check.await) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn is_valid_in(version: Version, uri: &str, hosts: &[&str]) -> bool {
+        let mut request = Request::get(uri).version(version);
+        for host in hosts {
+            request = request.header(HOST, *host);
+        }
+        has_valid_host(&request.body(()).expect("a request").into_parts().0)
+    }
+
+    #[test]
+    fn authorities_of_http2_are_hosts_and_agree_with_the_field() {
+        for (uri, hosts, is_valid) in [
+            ("http://a.example/", &[][..], true),
+            ("http://a.example:80/", &["A.example."], true),
+            ("/", &["a.example"], true),
+            ("/", &[], false),
+            ("http://u@a.example/", &[], false),
+            ("http://a..example/", &[], false),
+            ("http://a.example/", &["b.example"], false),
+            ("http://a.example/", &["a.example/"], false),
+            ("http://a.example/", &["a.example", "a.example"], false),
+        ] {
+            let result = is_valid_in(Version::HTTP_2, uri, hosts);
+            assert_eq!(result, is_valid, "{uri} {hosts:?}");
+        }
+    }
+
+    #[test]
+    fn client_has_few_requests_that_wait() {
+        let clients = Arc::default();
+        let begin = |client: u64| Wait::begin(&clients, Key::from(client));
+        let mut waits: Vec<_> = (0..MOST).filter_map(|_| begin(1)).collect();
+        assert_eq!(waits.len(), MOST);
+        assert!(begin(1).is_none() && begin(2).is_some());
+        waits.pop();
+        assert!(begin(1).is_some() && begin(1).is_some());
+        waits.clear();
+        assert!(clients.lock().unwrap().is_empty());
+    }
+}
