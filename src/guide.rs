@@ -1,3 +1,4 @@
+//! [rule-fields]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/rules/index.html#fields-1
 //! [limits-page]: limits
 //! [soft]: limits#a-soft-limit
 //! [priority-shares]: limits#priority-shares

@@ -1,3 +1,4 @@
+//! [budgets-page]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html#what-is-read
 //! [nginx]: crate::guide::security#nginx
 //! [by-user]: crate::guide::cookbook#by-user-else-by-address
 //! [tokio-tests]: crate::guide::cookbook_setup#limits-in-tokio-tests
