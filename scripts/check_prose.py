@@ -23,6 +23,8 @@ LIMITS = {
     "crates/testkit": (3, 0.5, 1.5),
     "docs": (2, 0, 0.5),
     "crates/replay/docs": (2, 0, 0.5),
+    "crates/envoy/docs": (2, 0, 0.5),
+    "crates/gateway/docs": (2, 0, 0.5),
     "crates/service/docs": (2, 0, 0.5),
     "benches": (5, 0, 3),
     "examples": (4, 0, 2),

@@ -250,7 +250,7 @@ fn faults_have_codes() {
 
 #[test]
 fn file_of_the_service_s_page_is_read() {
-    let page = include_str!("../../crates/service/docs/gateway.md");
+    let page = include_str!("../../crates/gateway/docs/gateway.md");
     let (_, section) = page
         .split_once("## One client that holds everything")
         .expect("the section");

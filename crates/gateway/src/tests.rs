@@ -411,7 +411,7 @@ mod unread {
     /// The capacity of a pipe; the remaining bytes are in the gateway.
     const PIPE: usize = 1024;
 
-    /// The bound in crates/service/docs/gateway.md.
+    /// The bound in crates/gateway/docs/gateway.md.
     const MOST: usize = 200 * 1024;
 
     /// The window of an HTTP/2 client: bytes that have left the gateway.

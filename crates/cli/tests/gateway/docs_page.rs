@@ -6,7 +6,7 @@ use testkit::programs::{Process, eventually, free_port};
 
 use crate::{gateway_process::bounded, upstream::Upstream, wire::Wire};
 
-const PAGE: &str = include_str!("../../../service/docs/gateway.md");
+const PAGE: &str = include_str!("../../../gateway/docs/gateway.md");
 
 #[tokio::test]
 async fn page_leads_from_a_server_to_a_limited_one() {

@@ -12,9 +12,9 @@ use crate::{
     service_process::Service,
 };
 
-const PAGE: &str = include_str!("../../../service/docs/envoy.md");
+const PAGE: &str = include_str!("../../../envoy/docs/envoy.md");
 
-const ENVOY: &str = include_str!("../../../service/docs/envoy.yaml");
+const ENVOY: &str = include_str!("../../../envoy/docs/envoy.yaml");
 
 #[tokio::test]
 async fn page_leads_from_a_file_to_a_limited_route() {

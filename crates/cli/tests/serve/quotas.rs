@@ -24,9 +24,9 @@ use crate::{
     service_process::{Service, about},
 };
 
-const PAGE: &str = include_str!("../../../service/docs/quota-service.md");
+const PAGE: &str = include_str!("../../../envoy/docs/quota-service.md");
 
-const ENVOY: &str = include_str!("../../../service/docs/quotas.yaml");
+const ENVOY: &str = include_str!("../../../envoy/docs/quotas.yaml");
 
 /// The page's file for an Envoy that listens on the first port, with its service on the second one.
 pub(crate) fn config_of_page(listener: u16, grpc: u16) -> String {

@@ -21,9 +21,9 @@ use crate::{
     service_process::{Service, about},
 };
 
-const PAGE: &str = include_str!("../../../service/docs/envoy.md");
+const PAGE: &str = include_str!("../../../envoy/docs/envoy.md");
 
-const ENVOY: &str = include_str!("../../../service/docs/tokens.yaml");
+const ENVOY: &str = include_str!("../../../envoy/docs/tokens.yaml");
 
 /// The budget of the page's rules, and the estimate of its filter.
 const BUDGET: u64 = 10_000;

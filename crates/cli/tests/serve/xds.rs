@@ -160,9 +160,9 @@ async fn environment_of_envoy_gateway_starts() {
     process.logs(ignored).await;
 }
 
-const PAGE: &str = include_str!("../../../service/docs/envoy.md");
+const PAGE: &str = include_str!("../../../envoy/docs/envoy.md");
 
-const CONTROL_PLANE: &str = include_str!("../../../service/docs/control-plane.py");
+const CONTROL_PLANE: &str = include_str!("../../../envoy/docs/control-plane.py");
 
 /// The control plane of the page is grpcio for Python: another implementation of the protocol.
 #[tokio::test]
