@@ -1,4 +1,4 @@
-//! An IPv6 client counts by its /64, and where the price of an address matters, by its /56.
+//! An IPv6 client counts by its /64, and where a client must not get several of these, by its /56.
 
 use tower_ratelimit::{PeerIp, Quota, RateLimitLayer, key::IpPrefix};
 
