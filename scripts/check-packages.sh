@@ -23,8 +23,8 @@ if [ -n "$features" ]; then
 fi
 
 # What is published: the source, the pages that it includes, and what a reader of the package looks for.
-published='^(src/.*|docs/.*|README\.md|CHANGELOG\.md|LICENSE-(MIT|APACHE)|Cargo\.(toml|toml\.orig|lock)|\.cargo_vcs_info\.json)$'
-for package in tower-ratelimit tower-ratelimit-client tower-ratelimit-core tower-ratelimit-cpu-counter tower-ratelimit-replay tower-ratelimit-rulefile; do
+published='^(src/.*|docs/.*|proto/.*|README\.md|CHANGELOG\.md|LICENSE-(MIT|APACHE)|Cargo\.(toml|toml\.orig|lock)|\.cargo_vcs_info\.json)$'
+for package in $(sed -n 's/^name = "\(tower-ratelimit[a-z-]*\)"$/\1/p' Cargo.toml crates/*/Cargo.toml); do
     strangers=$(cargo package --locked --list --allow-dirty --package "$package" | tr '\\' '/' | grep -Ev "$published" || true)
     if [ -n "$strangers" ]; then
         echo "the published package $package would have: $strangers" >&2

@@ -17,4 +17,8 @@ if ! tag=$(git describe --tags --abbrev=0 --match 'v[0-9]*' HEAD^ 2>/dev/null); 
 fi
 need_rust
 have_cargo_tool cargo-semver-checks
-cargo semver-checks --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-client --all-features --baseline-rev "$tag"
+packages=(--package tower-ratelimit --package tower-ratelimit-client)
+for package in core store shared layer client-ip budgets concurrency rules; do
+    packages+=(--package "tower-ratelimit-$package")
+done
+cargo semver-checks "${packages[@]}" --all-features --baseline-rev "$tag"

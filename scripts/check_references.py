@@ -28,7 +28,7 @@ COST = re.compile(
 )
 BENCH = re.compile(r"\bbenches/\w|--bench \w|\bbench `")
 # Paths of scripts to what a program writes, in a folder that a script makes, or of packages that scripts/size.py expects.
-OF_OTHER_FOLDERS = {"src/main.rs", "fuzz/target", "crates/layer/src"}
+OF_OTHER_FOLDERS = {"src/main.rs", "fuzz/target"}
 # Files that programs write where they run.
 WRITTEN = {"summary.md", "unmet.md"}
 

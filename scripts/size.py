@@ -194,7 +194,7 @@ def packages():
     return out
 
 
-LIBRARY = ("tower_ratelimit", "core", "layer", "client_ip", "shared", "redis", "concurrency", "budgets", "rules", "calendar", "cpu_counter", "postgres")
+LIBRARY = ("tower_ratelimit", "core", "store", "layer", "client_ip", "shared", "concurrency", "budgets", "rules", "calendar", "cpu_counter", "postgres")
 
 
 def is_library(package):
@@ -346,15 +346,14 @@ def main():
                 a, b = wings.get(key, (0, 0))
                 wings[key] = (a + 1, b + n)
             print(p.name, ", ".join(f"{k} {b} in {a}" for k, (a, b) in sorted(wings.items(), key=lambda x: -x[1][1])))
-    root, other = r"^(\./)?src/", r"|^crates/(rules|rulefile|service|gateway|envoy|replay|cli|client|testkit|playground)/"
-    layer = find(everything, root + r"(.*/)?(rate_limit/(service|layer|builder_methods)|rate_limit_layer)\.rs$|^crates/layer/src/(.*/)?gate\.rs$")
-    local = find(everything, root + r"limiter/local/(limiter|builder)\.rs$|^crates/core/src/(.*/)?local(/\w+)?\.rs$")
-    shared = find(everything, root + r"(shared/builder|redis/store/builder)\.rs$|^crates/(shared|redis)/src/(.*/)?(builder|limiter|redis_limiter|store)\.rs$")
+    layer = find(everything, r"^crates/layer/src/rate_limit/(layer)\.rs$")
+    local = find(everything, r"^crates/core/src/limiter/local/(limiter|builder)\.rs$")
+    shared = find(everything, r"^crates/(shared/src/builder|store/src/redis/store/builder)\.rs$")
     for name, start in (("layer", layer), ("local limiter", local), ("Redis limiter", shared)):
         if not start:
             sys.exit(f"no file is known as the {name}: mend its pattern in size.py")
-    far = root + r"(rules|shared|redis|store)/" + other + r"|^crates/(shared|redis)/"
-    near = root + r"rules/" + other
+    near = r"^crates/(rules|rulefile|service|gateway|envoy|replay|cli|client|testkit|playground)/"
+    far = near + r"|^crates/(shared|store)/"
     one, two = reading(local, everything, far), reading(layer + local, everything, far)
     three = reading(shared + layer + local, everything, near)
 

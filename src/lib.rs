@@ -148,56 +148,33 @@
     allow(rustdoc::broken_intra_doc_links)
 )]
 
-#[cfg(feature = "shared")]
-#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
-mod single_background_task;
-
 pub mod key;
-
-#[doc(inline)]
-pub use tower_ratelimit_core::{clock, decision, headers, limiter, quota, reject};
-
-pub mod spend;
-
-#[cfg(feature = "shared")]
-#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
-pub mod store;
-
+pub mod rate_limit;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub mod spend;
 
-pub mod observe;
-
-#[cfg(feature = "shared")]
-pub mod shared;
-
-mod middleware;
-
-pub mod concurrency;
-pub mod rate_limit;
-
+#[doc(inline)]
+pub use tower_ratelimit_concurrency as concurrency;
+#[doc(inline)]
+pub use tower_ratelimit_core::{clock, decision, headers, limiter, quota, reject};
+#[doc(inline)]
+pub use tower_ratelimit_layer::observe;
 #[cfg(feature = "rules")]
-pub mod rules;
+#[doc(inline)]
+pub use tower_ratelimit_rules as rules;
+#[cfg(feature = "shared")]
+#[doc(inline)]
+pub use tower_ratelimit_shared as shared;
+#[cfg(feature = "shared")]
+#[doc(inline)]
+pub use tower_ratelimit_store as store;
 
 #[cfg(any(doc, doctest))]
 pub mod guide;
 
-#[cfg(feature = "shared")]
-pub use self::shared::fallback::OnFailure;
-pub use self::{
-    concurrency::{layer::ConcurrencyLayer, limit::Concurrency},
-    key::{
-        client_address_layer::ClientAddressLayer,
-        client_ip::{ClientAddress, ClientIp},
-        peer::PeerIp,
-        route::Global,
-        sent_value::Header,
-    },
-    middleware::key_extraction_rules::MissingKey,
-    rate_limit::{layer::RateLimitLayer, spending::SpendLayer},
-};
-#[cfg(feature = "redis")]
-pub use self::{redis::store::RedisStore, shared::limiter::RedisLimiter};
+pub use tower_ratelimit_client_ip::{ClientAddress, ClientAddressLayer, ClientIp};
+pub use tower_ratelimit_concurrency::{layer::ConcurrencyLayer, limit::Concurrency};
 pub use tower_ratelimit_core::{
     decision::decision::Decision,
     error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
@@ -211,6 +188,17 @@ pub use tower_ratelimit_core::{
     },
     quota::{priority::Priority, value::Quota},
 };
+pub use tower_ratelimit_layer::{
+    key::{peer::PeerIp, route::Global, sent_value::Header},
+    middleware::key_extraction_rules::MissingKey,
+    rate_limit::{layer::RateLimitLayer, spending::SpendLayer},
+};
+#[cfg(feature = "shared")]
+pub use tower_ratelimit_shared::fallback::OnFailure;
+#[cfg(feature = "redis")]
+pub use tower_ratelimit_shared::limiter::RedisLimiter;
+#[cfg(feature = "redis")]
+pub use tower_ratelimit_store::redis::store::redis_store::RedisStore;
 
 /// The README's example compiles.
 #[cfg(all(doctest, feature = "axum"))]

@@ -8,8 +8,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The package whose modules the root package hands on.
-const CORE: &str = "tower_ratelimit_core::";
 const MOST_AT_THE_ROOT: usize = 40;
 /// The names that are different items in different modules.
 const NAMES_OF_SEVERAL: [&str; 1] = ["ResponseFuture"];
@@ -60,9 +58,17 @@ fn items(code: &str) -> impl Iterator<Item = (bool, &str)> {
     })
 }
 
-/// The file and the folder of a module of the package below.
-fn module_of_core(name: &str) -> Option<(PathBuf, PathBuf)> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/core/src");
+/// The file and the folder of a module that the tree of a `use` hands on from another package, or of that package itself.
+fn module_of_package(tree: &str, name: &str) -> Option<(PathBuf, PathBuf)> {
+    let (_, rest) = tree.trim().split_once("tower_ratelimit_")?;
+    let package = rest.split([':', ' ']).next()?.replace('_', "-");
+    let src = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("crates")
+        .join(package)
+        .join("src");
+    if rest.ends_with(&format!(" as {name}")) {
+        return Some((src.join("lib.rs"), src));
+    }
     let files = [
         src.join(format!("{name}.rs")),
         src.join(name).join("mod.rs"),
@@ -76,11 +82,7 @@ fn walk(path: &str, file: &Path, folder: &Path, found: &mut Vec<String>) {
     let code = code_of(file);
     // Items are at the margin: rustfmt sees to it.
     for (hidden, item) in items(&code) {
-        if hidden
-            && file
-                .ancestors()
-                .any(|folder| folder.ends_with("crates/core"))
-        {
+        if hidden && file.ancestors().any(|folder| folder.ends_with("crates")) {
             continue;
         }
         let mut words = item
@@ -91,7 +93,7 @@ fn walk(path: &str, file: &Path, folder: &Path, found: &mut Vec<String>) {
             "use" => {
                 let tree = item["use".len()..].split(';').next().unwrap();
                 for name in names(tree) {
-                    match module_of_core(&name).filter(|_| tree.contains(CORE)) {
+                    match module_of_package(tree, &name) {
                         Some((file, folder)) => {
                             walk(&format!("{path}{name}::"), &file, &folder, found);
                         }

@@ -66,10 +66,10 @@ const PLAIN_SLICES: &str = "
     redis.call('SET', KEYS[1], text, 'PX', math.ceil((slices + 1) * slice / 1000))
     return { used + cost, 0 }";
 
-const GENERAL: &str = include!("../../src/redis/script/general_script_text.rs");
-const LONE_BUCKET: &str = include_str!("../../src/redis/script/lone_bucket.lua");
-const LONE_WINDOW: &str = include_str!("../../src/redis/script/lone_window.lua");
-const SEVERAL_QUOTAS: &str = include_str!("../../src/redis/script/several_quotas.lua");
+const GENERAL: &str = include!("../../crates/store/src/redis/script/general_script_text.rs");
+const LONE_BUCKET: &str = include_str!("../../crates/store/src/redis/script/lone_bucket.lua");
+const LONE_WINDOW: &str = include_str!("../../crates/store/src/redis/script/lone_window.lua");
+const SEVERAL_QUOTAS: &str = include_str!("../../crates/store/src/redis/script/several_quotas.lua");
 
 /// The plain scripts, with their arguments.
 const PLAINS: [(&str, &str); 3] = [

@@ -17,7 +17,7 @@ use std::{
 /// A package of its own, with every mistake as one binary.
 fn write_package(package: &Path, mistakes: &[(String, String)]) {
     let root = env!("CARGO_MANIFEST_DIR");
-    let client = Path::new(root).join("client");
+    let client = Path::new(root).join("crates/client");
     let mut manifest = format!(
         "[package]\nname = \"mistakes\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
          [workspace]\n\n[dependencies]\naxum = \"0.8\"\nhttp = \"1\"\ntower = {{ version = \"0.5\", features = \

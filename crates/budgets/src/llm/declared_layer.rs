@@ -1,0 +1,457 @@
+//! The layer that reads what requests to language models declare, and the body of a request whose beginning was read.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    future::{Future, pending, poll_fn},
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Buf;
+use http::{Request, header::EXPECT, request};
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Sleep;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::llm::RequestReader;
+use tower_ratelimit_core::{
+    log::{self, Code},
+    timer::{self, NoTimer},
+};
+pub use tower_ratelimit_layer::rate_limit::spending::{
+    body::for_each_part, settings::content_length,
+};
+pub use tower_ratelimit_layer::{middleware::gate::take_ready, spend::Declared};
+
+/// The longest time for the beginning of a body.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Reads the beginning of requests in JSON, and adds the model, the most tokens of output and the choices to their
+/// extensions, as [`Declared`]. A [`SpendLayer`](tower_ratelimit_layer::rate_limit::spending::SpendLayer) inside reserves units by them.
+///
+/// Requests pass unchanged, but later: their body is read until the document ends, or the limit is reached, or for 5
+/// seconds. A body that is larger by its `Content-Length`, compressed, or not JSON is not read, and declares its
+/// length alone. The beginning of a body stays in memory until the inner service reads it, and no layer inside sees
+/// a request that waits or whose client leaves meanwhile. So put outside what needs no body: authentication, a limit of
+/// requests, and a [`ConcurrencyLayer`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.ConcurrencyLayer.html) by client.
+///
+/// The names are those of OpenAI (`max_tokens`, `max_completion_tokens`, `max_output_tokens`, `n`), Anthropic, Gemini
+/// (`generationConfig`), Ollama (`options`), llama.cpp (`n_predict`) and Bedrock (`inferenceConfig`); the layer inside
+/// [chooses among them](tower_ratelimit_layer::spend::SpendReaders::max_output). Outside of a tokio
+/// runtime with a timer no request waits: the layer inside reserves by the part of its body that has come.
+///
+/// ```
+/// use tower::ServiceBuilder;
+/// use tower_ratelimit::{
+///     Header, Quota, RateLimitLayer, rate_limit::DeclaredLayer, spend::llm::Llm,
+/// };
+///
+/// let tokens = Quota::per_minute(100_000).named("tokens").debt(100_000);
+/// let layers = ServiceBuilder::new()
+///     .layer(DeclaredLayer::up_to(64 << 10))
+///     .layer(RateLimitLayer::new(tokens, Header::new("x-api-key")).spending(Llm::any()).reserve(8_192));
+/// # let _ = layers;
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct DeclaredLayer {
+    most: MostBytes,
+}
+
+#[derive(Clone)]
+enum MostBytes {
+    Always(u64),
+    OfRequest(Arc<dyn Fn(&request::Parts) -> u64 + Send + Sync>),
+}
+
+impl DeclaredLayer {
+    /// A layer that reads at most this many bytes of a body, and one frame more, in at most 1,024 frames.
+    pub const fn up_to(bytes: u64) -> Self {
+        Self {
+            most: MostBytes::Always(bytes),
+        }
+    }
+
+    /// A layer that reads at most so many bytes of the body of this request, as [`up_to`](Self::up_to). With 0 a
+    /// request passes as it is, and gets nothing in its extensions.
+    ///
+    /// For rule files it is [`RulesHandle::spend_body`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/rules/struct.RulesHandle.html#method.spend_body), as the field `spend.body`
+    /// sets it.
+    pub fn by(bytes: impl Fn(&request::Parts) -> u64 + Send + Sync + 'static) -> Self {
+        Self {
+            most: MostBytes::OfRequest(Arc::new(bytes)),
+        }
+    }
+
+    /// Reads the beginning of a body, as the layer does: for programs that are no stack of services. Adds
+    /// [`Declared`] to the extensions of the head.
+    pub async fn read<B>(&self, head: &mut request::Parts, body: B) -> DeclaredBody<B>
+    where
+        B: Body + Unpin,
+    {
+        self.read_until(head, body, |_| pending::<()>()).await.0
+    }
+
+    /// Reads the beginning of a body, until the future of `waits` is ready: it ends what is not worth a wait. `waits` is
+    /// called with the head if the body is not there yet; for a request with `Expect` before the body is read at all,
+    /// since that invites the client to send it. Returns what the future returned, if that ended the reading.
+    pub async fn read_until<B, F>(
+        &self,
+        head: &mut request::Parts,
+        body: B,
+        waits: impl FnOnce(&request::Parts) -> F,
+    ) -> (DeclaredBody<B>, Option<F::Output>)
+    where
+        B: Body + Unpin,
+        F: Future,
+    {
+        let mut reading = match self.begin(head, body) {
+            Ok(body) => return (body, None),
+            Err(reading) => reading,
+        };
+        let asks_first = head.headers.contains_key(EXPECT);
+        if !asks_first && poll_fn(|cx| Poll::Ready(reading.poll(cx).is_ready())).await {
+            return (reading.end(head), None);
+        }
+        let mut stop = pin!(waits(head));
+        let stopped = poll_fn(|cx| match stop.as_mut().poll(cx) {
+            Poll::Ready(stopped) => Poll::Ready(Some(stopped)),
+            Poll::Pending => reading.poll(cx).map(|()| None),
+        });
+        let stopped = stopped.await;
+        (reading.end(head), stopped)
+    }
+
+    /// The body if it is not read, otherwise its reading.
+    fn begin<B: Body + Unpin>(
+        &self,
+        head: &mut request::Parts,
+        body: B,
+    ) -> Result<DeclaredBody<B>, Box<Reading<B>>> {
+        let body = DeclaredBody::new(body);
+        let most = match &self.most {
+            MostBytes::Always(bytes) => *bytes,
+            MostBytes::OfRequest(bytes) => match bytes(head) {
+                0 => return Ok(body),
+                bytes => bytes,
+            },
+        };
+        let length = content_length(&head.headers);
+        let fits = length.is_none_or(|length| length <= most);
+        let reader = RequestReader::new(&head.headers).filter(|_| fits);
+        let Some(reader) = reader else {
+            let mut declared = Declared::default();
+            declared.bytes = length.unwrap_or(0);
+            head.extensions.insert(declared);
+            return Ok(body);
+        };
+        Err(Box::new(Reading {
+            body,
+            reader,
+            length,
+            most,
+            patience: None,
+        }))
+    }
+}
+
+impl fmt::Debug for DeclaredLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut layer = f.debug_struct("DeclaredLayer");
+        match &self.most {
+            MostBytes::Always(bytes) => layer.field("up_to", bytes).finish(),
+            MostBytes::OfRequest(_) => layer.finish_non_exhaustive(),
+        }
+    }
+}
+
+/// Up to 64 KiB of a body.
+impl Default for DeclaredLayer {
+    fn default() -> Self {
+        Self::up_to(64 << 10)
+    }
+}
+
+impl<S> Layer<S> for DeclaredLayer {
+    type Service = WithDeclared<S>;
+
+    fn layer(&self, inner: S) -> WithDeclared<S> {
+        WithDeclared {
+            inner,
+            layer: self.clone(),
+        }
+    }
+}
+
+/// A service whose requests have what they declare in their extensions. Made by [`DeclaredLayer`].
+#[derive(Debug, Clone)]
+pub struct WithDeclared<S> {
+    inner: S,
+    layer: DeclaredLayer,
+}
+
+impl<S> WithDeclared<S> {
+    tower_ratelimit_layer::inner_service!(S);
+}
+
+impl<S, B> Service<Request<B>> for WithDeclared<S>
+where
+    S: Service<Request<DeclaredBody<B>>> + Clone,
+    B: Body + Unpin,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = DeclaredFuture<S, B>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> DeclaredFuture<S, B> {
+        let (mut head, body) = request.into_parts();
+        match self.layer.begin(&mut head, body) {
+            Ok(body) => DeclaredFuture {
+                waiting: None,
+                response: Some(self.inner.call(Request::from_parts(head, body))),
+            },
+            Err(reading) => DeclaredFuture {
+                waiting: Some(WaitingCall {
+                    inner: take_ready(&mut self.inner),
+                    head,
+                    reading,
+                }),
+                response: None,
+            },
+        }
+    }
+}
+
+struct Reading<B: Body> {
+    body: DeclaredBody<B>,
+    reader: RequestReader,
+    length: Option<u64>,
+    most: u64,
+    /// The end of the time for it, from the first wait on.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl<B: Body + Unpin> Reading<B> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self
+            .body
+            .poll_read(&mut self.reader, self.most, cx)
+            .is_ready()
+        {
+            return Poll::Ready(());
+        }
+        if self.patience.is_none() {
+            match timer::sleep(PATIENCE) {
+                Ok(sleep) => self.patience = Some(Box::pin(sleep)),
+                Err(NoTimer) => {
+                    log_missing_timer();
+                    return Poll::Ready(());
+                }
+            }
+        }
+        let patience = self.patience.as_mut().map(Pin::as_mut);
+        patience.map_or(Poll::Ready(()), |patience| patience.poll(cx))
+    }
+
+    fn end(self, head: &mut request::Parts) -> DeclaredBody<B> {
+        let mut declared = self.reader.into_declared();
+        declared.bytes = self.length.unwrap_or(self.body.length);
+        head.extensions.insert(declared);
+        self.body
+    }
+}
+
+#[cold]
+fn log_missing_timer() {
+    static LOGGED: AtomicBool = AtomicBool::new(false);
+    if !LOGGED.swap(true, Ordering::Relaxed) {
+        let text = "to wait for the bodies of requests, a DeclaredLayer needs a tokio runtime with a timer: call \
+                    `enable_time` or `enable_all` of its builder; until then the layer inside reserves by the part \
+                    that is there";
+        log::report(Code::BodyUnread, text);
+    }
+}
+
+struct WaitingCall<S, B: Body> {
+    inner: S,
+    head: request::Parts,
+    reading: Box<Reading<B>>,
+}
+
+impl<S, B> WaitingCall<S, B>
+where
+    S: Service<Request<DeclaredBody<B>>>,
+    B: Body + Unpin,
+{
+    fn call(mut self) -> S::Future {
+        let body = self.reading.end(&mut self.head);
+        self.inner.call(Request::from_parts(self.head, body))
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// The response of a [`WithDeclared`] service.
+    pub struct DeclaredFuture<S, B>
+    where
+        S: Service<Request<DeclaredBody<B>>>,
+        B: Body,
+    {
+        waiting: Option<WaitingCall<S, B>>,
+        #[pin]
+        response: Option<S::Future>,
+    }
+}
+
+impl<S, B> Future for DeclaredFuture<S, B>
+where
+    S: Service<Request<DeclaredBody<B>>>,
+    B: Body + Unpin,
+{
+    type Output = Result<S::Response, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let Some(waiting) = this.waiting {
+            ready!(waiting.reading.poll(cx));
+        }
+        if let Some(waiting) = this.waiting.take() {
+            this.response.set(Some(waiting.call()));
+        }
+        let response = this.response.as_pin_mut();
+        response.expect("a request is read or passed").poll(cx)
+    }
+}
+
+impl<S, B> fmt::Debug for DeclaredFuture<S, B>
+where
+    S: Service<Request<DeclaredBody<B>>>,
+    B: Body,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeclaredFuture").finish_non_exhaustive()
+    }
+}
+
+/// The most frames that are read: small ones take more memory than their data.
+const FRAMES: usize = 1_024;
+
+/// The body of a request whose beginning a [`DeclaredLayer`] has read. Frames, boundaries,
+/// trailers and errors are the request's.
+pub struct DeclaredBody<B: Body> {
+    inner: B,
+    /// The frames that were read, and the end or the error after them.
+    read: VecDeque<Frame<B::Data>>,
+    end: Option<Option<B::Error>>,
+    length: u64,
+    /// Whether a part of it could not be seen: what follows cannot be understood.
+    is_torn: bool,
+}
+
+impl<B: Body + Unpin> DeclaredBody<B> {
+    const fn new(inner: B) -> Self {
+        Self {
+            inner,
+            read: VecDeque::new(),
+            end: None,
+            length: 0,
+            is_torn: false,
+        }
+    }
+
+    /// The inner body, whose beginning may have been read.
+    pub const fn get_ref(&self) -> &B {
+        &self.inner
+    }
+
+    /// Reads the body, until the reader has what it wants, or this many bytes or 1,024 frames.
+    fn poll_read(
+        &mut self,
+        reader: &mut RequestReader,
+        most: u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        let is_wanted =
+            |this: &Self| this.length < most && this.read.len() < FRAMES && !this.is_torn;
+        while self.end.is_none() && !reader.is_complete() && is_wanted(self) {
+            match Pin::new(&mut self.inner).poll_frame(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => self.end = Some(None),
+                Poll::Ready(Some(Err(error))) => self.end = Some(Some(error)),
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Some(data) = frame.data_ref() {
+                        self.length += data.remaining() as u64;
+                        self.is_torn |= !for_each_part(data, |part| reader.read(part));
+                    }
+                    self.read.push_back(frame);
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<B: Body + Unpin> Body for DeclaredBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        if let Some(frame) = self.read.pop_front() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        match &mut self.end {
+            Some(error) => Poll::Ready(error.take().map(Err)),
+            None => Pin::new(&mut self.inner).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let is_after = match &self.end {
+            Some(error) => error.is_none(),
+            None => self.inner.is_end_stream(),
+        };
+        self.read.is_empty() && is_after
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let data = self.read.iter().filter_map(Frame::data_ref);
+        let read = data.map(|data| data.remaining() as u64).sum::<u64>();
+        let inner = self.inner.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower().saturating_add(read));
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper.saturating_add(read));
+        }
+        hint
+    }
+}
+
+// Nothing is pinned by itself.
+impl<B: Body + Unpin> Unpin for DeclaredBody<B> {}
+
+impl<B: Body + Default + Unpin> Default for DeclaredBody<B> {
+    fn default() -> Self {
+        Self::new(B::default())
+    }
+}
+
+impl<B: Body> fmt::Debug for DeclaredBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeclaredBody")
+            .field("read", &self.read.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,325 @@
+//! Readers of the tokens that language models report, in JSON bodies and in streams of server-sent events.
+//!
+//! A reader makes one pass over the bytes, collects nothing, and survives frames that split anything. Where a stream
+//! reports its usage at the end, the text until then is estimated as a token for each four bytes.
+//!
+//! | reader | JSON | events | until the report |
+//! |---|---|---|---|
+//! | [`Llm::openai`]: chat, completions, embeddings; vLLM, llama.cpp, Ollama, Azure, Groq, Moonshot | `/usage` | the event whose `usage` is an object; also `/x_groq/usage`, `/choices/*/usage` | text of the deltas; exact with vLLM's `continuous_usage_stats` |
+//! | [`Llm::responses`]: OpenAI | `/usage` | `/response/usage` | text of the deltas |
+//! | [`Llm::anthropic`]: messages | `/usage` | `message_start`, then `message_delta` | text of the deltas |
+//! | [`Llm::gemini`] | `/usageMetadata`, also below `/response` and in an array | each chunk | exact |
+//! | [`Llm::any`] | any of these; the own formats of Ollama and llama.cpp; Bedrock's Converse; Cohere | any of these | |
+//! | [`Pointer`] | your JSON pointers | the same in each event | |
+//!
+//! [`Llm::any`] also reads Bedrock's `x-amzn-bedrock-input-token-count` and its siblings in the head.
+//!
+//! A number may have a point or an exponent, if it is whole: `1000.0` and `1e3` are 1,000. A reader that finds no
+//! number and no text that it knows [has recognised nothing](SpendReader::has_recognised): the response keeps its
+//! reservation.
+//!
+//! A response with a `Content-Encoding` is not decoded, so nothing in it can be read: request `identity` from the
+//! server behind.
+
+// In: the head of a response, and its body in parts of any length. Out: the `Tokens` so far.
+//
+// A `Framing` splits the body into documents: one, several in a row, or the data of events (`event_stream.rs`). The
+// `JsonScanner` reads a document byte by byte and keeps no text. It descends a `PathTrie`, made of the format's paths, and
+// hands what it finds there to a `Document` (`usage.rs`), which becomes a report or an estimate of tokens at its end.
+//
+// Example: `{"choices":[{"delta":{"content":"Hi you"}}]}` finds a text of six bytes, an estimate of two tokens;
+// `{"usage":{"prompt_tokens":9,"completion_tokens":2}}` finds two numbers, which replace all estimates.
+#[cfg(feature = "tokio")]
+#[doc(hidden)]
+pub mod declared_layer;
+mod event_stream;
+mod formats;
+mod json_number;
+mod json_scanner;
+mod json_text;
+mod path_trie;
+#[cfg(feature = "tokio")]
+mod request_reader;
+mod usage;
+
+use std::sync::Arc;
+
+use http::{
+    HeaderMap,
+    header::{CONTENT_ENCODING, CONTENT_TYPE},
+    request, response,
+};
+
+use self::{
+    event_stream::{EventSplitter, Events, MARK},
+    formats::Format,
+    json_scanner::{FoundValues as _, JsonScanner},
+    path_trie::{Number, PathTrie, Target},
+    usage::{Document, DocumentUsage, Found},
+};
+use tower_ratelimit_core::error::{ConfigError, ConfigErrorKind};
+use tower_ratelimit_core::tokens::Tokens;
+use tower_ratelimit_layer::spend::{Declared, SpendReader, SpendReaders};
+
+#[cfg(feature = "tokio")]
+pub(crate) use self::request_reader::RequestReader;
+
+/// The formats of language models. The [module page](self) has a table.
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub struct Llm {
+    format: Format,
+}
+
+impl Llm {
+    /// Any of the formats, and those of Ollama, llama.cpp, Bedrock and Cohere: their names have one meaning, so nothing
+    /// has to be chosen.
+    pub const fn any() -> Self {
+        Self::of(Format::Any)
+    }
+
+    /// Chat, completions and embeddings of OpenAI, and of the servers that speak it.
+    pub const fn openai() -> Self {
+        Self::of(Format::Openai)
+    }
+
+    /// Responses of OpenAI.
+    pub const fn responses() -> Self {
+        Self::of(Format::Responses)
+    }
+
+    /// Messages of Anthropic.
+    pub const fn anthropic() -> Self {
+        Self::of(Format::Anthropic)
+    }
+
+    /// Gemini, as one document, an array or events.
+    pub const fn gemini() -> Self {
+        Self::of(Format::Gemini)
+    }
+
+    const fn of(format: Format) -> Self {
+        Self { format }
+    }
+}
+
+impl SpendReaders for Llm {
+    type Reader = LlmReader;
+
+    fn reader(&self, response: &response::Parts, tokens: &mut Tokens) -> Option<LlmReader> {
+        let found = match self.format {
+            Format::Any => usage::of_bedrock_fields(&response.headers, tokens),
+            _ => Found::Nothing,
+        };
+        let reader = LlmReader::new(response, &self.format.paths())?;
+        Some(LlmReader { found, ..reader })
+    }
+
+    /// The most under a name of the format. For [`any`](Self::any) of the formats the end of the path selects it, such as
+    /// `/chat/completions`; at other paths it is `max_tokens`.
+    fn max_output(&self, declared: &Declared, request: &request::Parts) -> Option<u64> {
+        declared.max_tokens_under(self.format.output_names(request.uri.path()))
+    }
+}
+
+/// Reads the tokens of one response. Made by [`Llm`] and by [`Pointer`].
+#[derive(Debug)]
+pub struct LlmReader {
+    paths: Arc<PathTrie>,
+    framing: Framing,
+    scanner: JsonScanner,
+    usage: DocumentUsage,
+    found: Found,
+    /// Whether any of the body has passed.
+    has_data: bool,
+}
+
+#[derive(Debug)]
+enum Framing {
+    /// Documents of JSON, one after another.
+    Json,
+    Events(EventSplitter),
+    /// By the first byte that is no space, since the response has no content type.
+    Unknown,
+}
+
+impl LlmReader {
+    /// A reader of the response with this head; `None` if it has no JSON.
+    fn new(response: &response::Parts, paths: &Arc<PathTrie>) -> Option<Self> {
+        if is_encoded(&response.headers) {
+            return None;
+        }
+        let framing = match response.headers.get(CONTENT_TYPE) {
+            None => Framing::Unknown,
+            Some(content_type) => Framing::of_type(content_type.as_bytes())?,
+        };
+        Some(Self {
+            paths: Arc::clone(paths),
+            framing,
+            scanner: JsonScanner::new(),
+            usage: DocumentUsage::default(),
+            found: Found::Nothing,
+            has_data: false,
+        })
+    }
+}
+
+fn is_encoded(headers: &HeaderMap) -> bool {
+    let encoding = headers.get(CONTENT_ENCODING);
+    encoding.is_some_and(|encoding| encoding != "identity")
+}
+
+impl Framing {
+    fn of_type(content_type: &[u8]) -> Option<Self> {
+        let essence = content_type.split(|byte| *byte == b';').next()?;
+        let essence = essence.trim_ascii().to_ascii_lowercase();
+        if essence == b"text/event-stream" {
+            return Some(Self::Events(EventSplitter::new()));
+        }
+        let is_json = ["json", "jsonl", "ndjson"].iter().any(|kind| {
+            let rest = essence.strip_suffix(kind.as_bytes());
+            rest.is_some_and(|rest| {
+                rest.ends_with(b"/") || rest.ends_with(b"+") || rest.ends_with(b"x-")
+            })
+        });
+        is_json.then_some(Self::Json)
+    }
+}
+
+impl SpendReader for LlmReader {
+    fn data(&mut self, data: &[u8], tokens: &mut Tokens) {
+        if matches!(self.framing, Framing::Unknown) {
+            // The framing of a body that begins with this data.
+            let is_space = |byte: &u8| byte.is_ascii_whitespace() || MARK.contains(byte);
+            self.framing = match data.iter().find(|byte| !is_space(byte)) {
+                None => Framing::Unknown,
+                Some(b'{' | b'[') => Framing::Json,
+                Some(_) => Framing::Events(EventSplitter::new()),
+            };
+        }
+        self.has_data |= !data.is_empty();
+        let mut document = Document {
+            usage: &mut self.usage,
+            tokens,
+            found: &mut self.found,
+        };
+        match &mut self.framing {
+            Framing::Json => self.scanner.read(data, &self.paths, &mut document),
+            Framing::Events(splitter) => splitter.read(
+                data,
+                &mut EventData {
+                    paths: &self.paths,
+                    scanner: &mut self.scanner,
+                    document,
+                },
+            ),
+            Framing::Unknown => {}
+        }
+    }
+
+    fn end(&mut self, tokens: &mut Tokens) {
+        let (usage, found) = (&mut self.usage, &mut self.found);
+        let mut document = Document {
+            usage,
+            tokens,
+            found,
+        };
+        document.end();
+    }
+
+    /// A response that ends before its body begins has used nothing.
+    fn has_recognised(&self) -> bool {
+        self.found > Found::Nothing || !self.has_data
+    }
+}
+
+struct EventData<'a> {
+    paths: &'a PathTrie,
+    scanner: &'a mut JsonScanner,
+    document: Document<'a>,
+}
+
+impl Events for EventData<'_> {
+    fn data(&mut self, data: &[u8]) {
+        self.scanner.read(data, self.paths, &mut self.document);
+    }
+
+    fn dispatch(&mut self) {
+        self.scanner.reset();
+        self.document.end();
+    }
+}
+
+/// Reads whole numbers at JSON pointers (RFC 6901) of a JSON body, or of the events of a stream.
+///
+/// A segment `*` is each element of an array. Of several numbers at a pointer the largest counts.
+///
+/// ```
+/// use tower_ratelimit::spend::llm::Pointer;
+///
+/// let units = Pointer::output("/usage/cost_units")?.input("/usage/queries")?;
+/// # let _ = units;
+/// # Ok::<_, tower_ratelimit::ConfigError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Pointer {
+    paths: Arc<PathTrie>,
+}
+
+impl Pointer {
+    /// Reads the [output](Tokens::output) at this pointer.
+    ///
+    /// # Errors
+    ///
+    /// When it is no JSON pointer, has more than 8 segments, or one of more than 64 bytes.
+    pub fn output(pointer: &str) -> Result<Self, ConfigError> {
+        let paths = Arc::new(PathTrie::new());
+        Self { paths }.with(pointer, Number::Output)
+    }
+
+    /// Reads the [input](Tokens::input) at this pointer, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`output`](Self::output).
+    pub fn input(self, pointer: &str) -> Result<Self, ConfigError> {
+        self.with(pointer, Number::Input)
+    }
+
+    /// Reads the [cached input](Tokens::cached_input), a part of the input, at this pointer, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`output`](Self::output).
+    pub fn cached_input(self, pointer: &str) -> Result<Self, ConfigError> {
+        self.with(pointer, Number::CachedInput)
+    }
+
+    fn with(mut self, pointer: &str, number: Number) -> Result<Self, ConfigError> {
+        let refuse = || {
+            let fault = format!(
+                "{pointer:?} is no JSON pointer of up to 8 segments, such as \"/usage/total_tokens\""
+            );
+            ConfigError::new(ConfigErrorKind::Pointer, fault)
+        };
+        let path = pointer.strip_prefix('/').ok_or_else(refuse)?;
+        let segments: Vec<_> = path
+            .split('/')
+            .map(|segment| segment.replace("~1", "/").replace("~0", "~"))
+            .collect();
+        let paths = Arc::make_mut(&mut self.paths);
+        let segments = segments.iter().map(String::as_str);
+        if !paths.add(segments, Target::Number(number)) {
+            return Err(refuse());
+        }
+        Ok(self)
+    }
+}
+
+impl SpendReaders for Pointer {
+    type Reader = LlmReader;
+
+    fn reader(&self, response: &response::Parts, _: &mut Tokens) -> Option<LlmReader> {
+        LlmReader::new(response, &self.paths)
+    }
+}

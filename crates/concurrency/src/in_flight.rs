@@ -1,0 +1,314 @@
+//! The requests that are in flight, counted in this process, and the answers to requests for a permit.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    future::Future,
+    hash::{BuildHasherDefault, Hash, Hasher},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use siphasher::sip::SipHasher13;
+
+use tower_ratelimit_core::{
+    clock::OsClock,
+    decision::{Decision, Policy, QuotaStatus},
+    error::LimiterError,
+    hash_seed::{KnownHash, keyed_hash},
+    key::Key,
+    lock::unpoisoned,
+    quota::Priority,
+};
+
+/// An answer, now or when other nodes have decided.
+#[allow(
+    clippy::exhaustive_enums,
+    missing_debug_implementations,
+    reason = "hidden"
+)]
+#[doc(hidden)]
+pub enum PendingGrant {
+    Ready(Grant),
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "a process answers at once")
+    )]
+    Later(Pin<Box<dyn Future<Output = Grant> + Send>>),
+}
+
+/// An answer to a request, with its key, which a permit contains.
+#[allow(
+    clippy::exhaustive_structs,
+    missing_debug_implementations,
+    reason = "hidden"
+)]
+#[doc(hidden)]
+pub struct Grant {
+    pub decision: Result<Decision, LimiterError>,
+    pub holder: Holder,
+}
+
+/// The holder of a request's key.
+#[allow(missing_debug_implementations, reason = "hidden")]
+pub enum Holder {
+    Permit(Permit),
+    Nobody(Key),
+}
+
+impl Holder {
+    pub const fn key(&self) -> &Key {
+        match self {
+            Self::Permit(permit) => permit.key(),
+            Self::Nobody(key) => key,
+        }
+    }
+
+    pub fn permit(self) -> Option<Permit> {
+        match self {
+            Self::Permit(permit) => Some(permit),
+            Self::Nobody(_) => None,
+        }
+    }
+}
+
+impl Grant {
+    /// The answer of this process to a request of this class, if it may have `limit` requests of the key in
+    /// flight.
+    pub(crate) fn counted(
+        policy: &Policy,
+        in_flight: &Arc<InFlight>,
+        key: Key,
+        limit: u64,
+        class: Priority,
+    ) -> Self {
+        match in_flight.acquire(key, class.part_of(limit)) {
+            Ok((permit, left)) => Self::allowed(policy, permit, left),
+            Err((key, taken)) => Self::denied(policy, key, taken < limit),
+        }
+    }
+
+    /// The request has a permit, and `left` more may come.
+    pub(super) fn allowed(policy: &Policy, permit: Permit, left: u64) -> Self {
+        let status = QuotaStatus::new(policy).with_remaining(left);
+        Self {
+            decision: Ok(Decision::allowed(1, OsClock::wall_now(), status)),
+            holder: Holder::Permit(permit),
+        }
+    }
+
+    /// The request exceeds the limit, or the part of its class alone.
+    pub(super) fn denied(policy: &Policy, key: Key, shed: bool) -> Self {
+        let status = QuotaStatus::new(policy).with_remaining(0);
+        let decision = Decision::denied(OsClock::wall_now(), status.with_denial(None));
+        Self {
+            decision: Ok(if shed { decision.into_shed() } else { decision }),
+            holder: Holder::Nobody(key),
+        }
+    }
+
+    /// The request passes uncounted.
+    #[cfg(feature = "redis")]
+    pub(super) fn unmeasured(policy: &Policy, key: Key) -> Self {
+        Self {
+            decision: Ok(Decision::allowed(
+                0,
+                OsClock::wall_now(),
+                QuotaStatus::new(policy),
+            )),
+            holder: Holder::Nobody(key),
+        }
+    }
+}
+
+/// The number of locks. Threads seldom contend for one, unless they serve the same key.
+const SHARDS: usize = 64;
+
+/// A shard with room for this many keys or fewer keeps it.
+const SHARD_ROOM: usize = 16;
+
+/// The number of requests in flight by key; at least 1.
+#[allow(missing_debug_implementations, reason = "hidden")]
+pub struct InFlight {
+    hasher: SipHasher13,
+    shards: [Mutex<InFlightShard>; SHARDS],
+}
+
+type InFlightShard = HashMap<HashedKey, u64, BuildHasherDefault<KnownHash>>;
+
+/// A key and its hash, which is computed once for each request.
+#[derive(Clone, PartialEq, Eq)]
+struct HashedKey {
+    hash: u64,
+    key: Key,
+}
+
+impl Hash for HashedKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// The right of one request to be in flight; released when it is dropped.
+pub struct Permit {
+    key: HashedKey,
+    in_flight: Arc<InFlight>,
+    /// A value that is dropped with the permit.
+    _attached: Option<Attached>,
+}
+
+type Attached = Box<dyn Send + Sync>;
+
+impl InFlight {
+    #[doc(hidden)]
+    pub fn new() -> Self {
+        Self {
+            // Clients choose keys, and must not be able to make them collide.
+            hasher: keyed_hash(None),
+            shards: std::array::from_fn(|_| Mutex::default()),
+        }
+    }
+
+    /// One of `limit` permits, and how many are left. Returns the key, and how many are taken, if none is
+    /// left.
+    #[doc(hidden)]
+    pub fn acquire(self: &Arc<Self>, key: Key, limit: u64) -> Result<(Permit, u64), (Key, u64)> {
+        let key = self.hashed(key);
+        match self.enter(&key, limit) {
+            Ok(left) => Ok((self.permit(key), left)),
+            Err(taken) => Err((key.key, taken)),
+        }
+    }
+
+    fn hashed(&self, key: Key) -> HashedKey {
+        let hash = self.hasher.hash(key.as_bytes());
+        HashedKey { hash, key }
+    }
+
+    fn permit(self: &Arc<Self>, key: HashedKey) -> Permit {
+        Permit {
+            key,
+            in_flight: Arc::clone(self),
+            _attached: None,
+        }
+    }
+
+    fn enter(&self, key: &HashedKey, limit: u64) -> Result<u64, u64> {
+        let mut shard = self.shard(key);
+        let taken = match shard.get_mut(key) {
+            Some(taken) if *taken >= limit => return Err(*taken),
+            Some(taken) => {
+                *taken += 1;
+                *taken
+            }
+            None => {
+                shard.insert(key.clone(), 1);
+                1
+            }
+        };
+        Ok(limit - taken)
+    }
+
+    fn leave(&self, key: &HashedKey) {
+        let mut shard = self.shard(key);
+        match shard.get_mut(key) {
+            Some(taken) if *taken > 1 => *taken -= 1,
+            _ => {
+                shard.remove(key);
+                // Releases memory after a burst of keys. Room for twice as many keys stays, so that it is seldom done.
+                if shard.capacity() > SHARD_ROOM && shard.len() < shard.capacity() / 4 {
+                    let room = (shard.len() * 2).max(SHARD_ROOM / 2);
+                    shard.shrink_to(room);
+                }
+            }
+        }
+    }
+
+    #[doc(hidden)]
+    pub fn of(&self, key: &Key) -> u64 {
+        let key = self.hashed(key.clone());
+        self.shard(&key).get(&key).copied().unwrap_or_default()
+    }
+
+    /// The number of requests of all keys.
+    pub fn total(&self) -> u64 {
+        let shards = self.shards.iter();
+        shards.map(|shard| lock(shard).values().sum::<u64>()).sum()
+    }
+
+    pub(super) fn keys(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    fn shard(&self, key: &HashedKey) -> MutexGuard<'_, InFlightShard> {
+        // The maps use the lowest and the highest bits.
+        lock(&self.shards[(key.hash >> 32) as usize % SHARDS])
+    }
+}
+
+/// Locks a shard. Counts change in one step, so they are right even after a panic.
+fn lock(shard: &Mutex<InFlightShard>) -> MutexGuard<'_, InFlightShard> {
+    unpoisoned(shard.lock())
+}
+
+impl Permit {
+    const fn key(&self) -> &Key {
+        &self.key.key
+    }
+}
+
+#[cfg(feature = "redis")]
+impl InFlight {
+    /// A permit from another source.
+    pub(super) fn add(self: &Arc<Self>, key: Key) -> Permit {
+        let key = self.hashed(key);
+        let _ = self.enter(&key, u64::MAX);
+        self.permit(key)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Permit {
+    pub(super) fn with(mut self, attached: impl Send + Sync + 'static) -> Self {
+        self._attached = Some(Box::new(attached));
+        self
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.in_flight.leave(&self.key);
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_released_after_a_burst_of_keys() {
+        let in_flight = Arc::new(InFlight::new());
+        let room = || -> usize {
+            let shards = in_flight.shards.iter();
+            shards.map(|shard| lock(shard).capacity()).sum()
+        };
+        let acquire = |n: u64| {
+            in_flight
+                .acquire(Key::from(n), 1)
+                .expect("each has its own")
+        };
+        let crowd: Vec<_> = (0..100_000).map(acquire).collect();
+        assert_eq!(in_flight.keys(), 100_000);
+        assert!(room() >= 100_000);
+
+        drop(crowd);
+        assert_eq!(in_flight.keys(), 0);
+        assert!(room() <= 2 * SHARD_ROOM * SHARDS, "{}", room());
+    }
+}

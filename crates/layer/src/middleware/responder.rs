@@ -1,0 +1,146 @@
+//! The responder: reports a layer's decisions to clients and to the observer.
+
+use std::{sync::Arc, time::Instant};
+
+use http::{Response, StatusCode, request::Parts};
+
+use super::settings::CommonSettings;
+use crate::observe::{Decided, Event, Observer};
+use tower_ratelimit_core::{
+    decision::{Decision, Policy},
+    error::{KeyError, KeyErrorKind},
+    headers::{QuotaNumbers, Renderer},
+    reject::{AnswerStyle, Reject, Rejection, RejectionKind, answer},
+};
+
+/// Reports the decisions of a layer: to clients in responses, and to the observer in events.
+#[allow(missing_debug_implementations, reason = "hidden")]
+pub struct Responder<R> {
+    rejection: Arc<R>,
+    renderer: Renderer,
+    observer: Option<Arc<dyn Observer>>,
+    shadow: bool,
+    grpc: bool,
+    shed_status: StatusCode,
+}
+
+impl<R> Responder<R> {
+    pub(crate) fn new(rejection: Arc<R>, settings: &CommonSettings, sets: &[&[Policy]]) -> Self {
+        Self {
+            rejection,
+            renderer: Renderer::new(&settings.headers, sets),
+            observer: settings.observer.clone(),
+            shadow: settings.shadow,
+            grpc: settings.grpc,
+            shed_status: settings.shed_status,
+        }
+    }
+
+    #[inline]
+    pub const fn is_shadow(&self) -> bool {
+        self.shadow
+    }
+
+    #[inline]
+    pub(crate) const fn is_observed(&self) -> bool {
+        self.observer.is_some()
+    }
+
+    /// Adds the jitter of the headers to a denial.
+    pub(crate) fn lengthen(&self, decision: &mut Decision) {
+        decision.lengthen(self.renderer.draw_jitter());
+    }
+
+    /// The start of a decision; `None` without an observer.
+    #[inline]
+    pub fn start(&self) -> Option<Instant> {
+        self.observer.is_some().then(Instant::now)
+    }
+
+    #[inline]
+    pub fn decided<'a>(&self, decided: impl FnOnce() -> Decided<'a>) {
+        if let Some(observer) = &self.observer {
+            let shadow = self.shadow;
+            observer.observe(&Event::Decided(Decided {
+                shadow,
+                ..decided()
+            }));
+        }
+    }
+
+    /// Reports a request without a key that the layer rejects. Returns the kind of its rejection.
+    pub(crate) fn keyless(&self, policies: &[Policy], error: KeyError) -> RejectionKind {
+        self.observe(|| Event::KeyMissing {
+            policies,
+            error: &error,
+        });
+        match error.kind() {
+            KeyErrorKind::Absent | KeyErrorKind::Ambiguous => RejectionKind::KeyMissing,
+            _ => RejectionKind::KeyUnavailable,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn observe<'a>(&self, event: impl FnOnce() -> Event<'a>) {
+        if let Some(observer) = &self.observer {
+            observer.observe(&event());
+        }
+    }
+
+    pub fn deny<B>(&self, parts: &Parts, decision: &Decision) -> Response<B>
+    where
+        R: Reject<B>,
+    {
+        let rejection = Rejection::denied(parts, decision)
+            .detecting_grpc(self.grpc)
+            .with_shed_status(self.shed_status);
+        answer(&*self.rejection, &rejection, &self.renderer)
+    }
+
+    pub fn refuse<B>(&self, parts: &Parts, kind: RejectionKind) -> Response<B>
+    where
+        R: Reject<B>,
+    {
+        let rejection = Rejection::new(kind, parts).detecting_grpc(self.grpc);
+        answer(&*self.rejection, &rejection, &self.renderer)
+    }
+
+    /// The settings of these responses, for handlers that deny requests themselves.
+    pub(crate) fn style<B: 'static>(&self) -> AnswerStyle
+    where
+        R: Reject<B>,
+    {
+        let rejection = Arc::clone(&self.rejection);
+        AnswerStyle::new(
+            self.renderer.headers(),
+            self.grpc,
+            self.shed_status,
+            rejection,
+        )
+    }
+
+    /// Whether the response to an allowed request gets any field.
+    #[inline]
+    pub fn decorates(&self) -> bool {
+        !self.shadow && self.renderer.renders_limits()
+    }
+
+    pub fn decorate<B>(&self, decision: &Decision, response: &mut Response<B>) {
+        let status = response.status();
+        self.renderer
+            .apply(decision, status, response.headers_mut());
+    }
+
+    /// The numbers that all fields of `decision` follow from, see [`Renderer::numbers`].
+    #[inline]
+    pub(crate) fn numbers(&self, decision: &Decision) -> Option<QuotaNumbers> {
+        self.renderer.numbers(decision)
+    }
+
+    #[inline]
+    pub(crate) fn decorate_with<B>(&self, numbers: &QuotaNumbers, response: &mut Response<B>) {
+        let status = response.status();
+        self.renderer
+            .apply_numbers(numbers, status, response.headers_mut());
+    }
+}

@@ -1,0 +1,368 @@
+//! The admission of a layer: limiter, settings, reports, and warnings about what the limiter does not support or fails. It
+//! is independent of tower.
+
+use std::{
+    borrow::Cow,
+    error::Error,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use super::{
+    charge_request::{ChargeRequest, DecisionTrace},
+    settings::{FinalCost, Settings},
+};
+use crate::{
+    middleware::{key_extraction::KeyStage, responder::Responder, setup_diagnostics::Diagnostics},
+    observe::{Corrected, Decided, Event, KeysOf},
+};
+use tower_ratelimit_core::{
+    clock::OsClock,
+    decision::{Decision, Op, Policy, Receipt},
+    error::{LimiterError, LimiterErrorKind},
+    limiter::{Charge, Limiter, OpRef},
+    log::{self, Code},
+    reject::RejectionKind,
+};
+
+/// Decides about requests; independent of tower. Shared by all services and clones of one layer.
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct Admission<L, R> {
+    pub(super) limiter: Arc<L>,
+    pub(super) settings: Settings,
+    pub(super) key_stage: KeyStage<R>,
+    pub(super) path: Path,
+    /// Whether requests are charged by [`Op::Reserve`], since another operation may follow.
+    pub(super) reserves: AtomicBool,
+    /// Whether denials and responses may start a block in the limiter.
+    blocks: bool,
+    /// By it a layer detects that a request was charged already.
+    pub(super) identity: usize,
+    pub(super) warnings: LimiterWarnings,
+}
+
+/// The way of requests through a layer, chosen when the layer is built: the shortest that its settings allow. On all but
+/// the last an allowed request needs no work by the settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Path {
+    /// Requests are charged before they are taken apart: the extractor alone finds keys, and the limiter answers at once.
+    Early,
+    /// The extractor alone finds keys.
+    Key,
+    /// The extractor alone finds keys, and requests have classes.
+    KeyAndClass,
+    /// Keys are found by lists, a switch or rules.
+    Keys,
+    /// The settings choose tiers or costs, or an allowed request is reported, kept or corrected.
+    Full,
+}
+
+impl Path {
+    fn of<R>(settings: &Settings, key_stage: &KeyStage<R>, charges: bool) -> Self {
+        match (settings.are_plain(), key_stage.has_rules()) {
+            (false, _) => Self::Full,
+            (true, true) => Self::Keys,
+            (true, false) if settings.common.priority.is_some() => Self::KeyAndClass,
+            (true, false) if charges => Self::Early,
+            (true, false) => Self::Key,
+        }
+    }
+}
+
+impl<L: Limiter, R> Admission<L, R> {
+    pub(super) fn new(limiter: Arc<L>, rejection: Arc<R>, settings: Settings) -> Self {
+        let key_stage = KeyStage::new(&settings.common, rejection, &[limiter.policies()]);
+        Self::with_stage(limiter, key_stage, settings)
+    }
+
+    pub(super) fn with_stage(limiter: Arc<L>, key_stage: KeyStage<R>, settings: Settings) -> Self {
+        let is_shadow = key_stage.responder().is_shadow();
+        // An overflowed request starts no block, so it is reserved as well.
+        let revises = settings.elastic.is_some() || settings.waiting.is_enabled();
+        let may_continue = settings.final_cost.is_some()
+            || !settings.limits.is_empty()
+            || ((revises || settings.overflow) && !is_shadow);
+        let facts = limiter.facts();
+        let own = || Arc::as_ptr(&limiter).addr();
+        let admission = Self {
+            path: Path::of(&settings, &key_stage, facts.answers_at_once),
+            reserves: AtomicBool::new(may_continue && facts.supports(&Op::Reserve(1))),
+            blocks: facts.blocks,
+            identity: facts.identity.unwrap_or_else(own),
+            warnings: LimiterWarnings::new(),
+            key_stage,
+            limiter,
+            settings,
+        };
+        let corrects = admission.settings.final_cost.is_some();
+        let receipt = corrects.then(|| admission.unmeasured(&[]).receipt());
+        let exceeds = admission.settings.elastic.is_some();
+        let has_quota = admission.settings.quota.is_some();
+        (admission.warnings).report_unsupported(&*admission.limiter, receipt, exceeds, has_quota);
+        let follows_bodies = matches!(admission.settings.final_cost, Some(FinalCost::ByBody(_)));
+        if !follows_bodies && !admission.settings.spends.is_empty() {
+            admission.warnings.report_unspent();
+        }
+        admission
+    }
+
+    /// Reports a request that a limiter with these policies failed to decide. Returns its rejection; `None` if it
+    /// passes.
+    pub fn fail(&self, error: &LimiterError, policies: &[Policy]) -> Option<RejectionKind> {
+        let diagnostics = self.key_stage.diagnostics();
+        self.warnings.report_undecided(error, diagnostics);
+        self.key_stage.undecided(error, policies)
+    }
+
+    /// The operation that charges a request this cost.
+    #[inline]
+    pub(super) fn charge_op(&self, cost: u64) -> OpRef<'static> {
+        if self.reserves.load(Ordering::Relaxed) {
+            OpRef::Reserve(cost)
+        } else {
+            OpRef::Acquire(cost)
+        }
+    }
+
+    /// The policies of these charges.
+    pub(super) fn policies(&self, charges: &[Charge<'_>]) -> Cow<'_, [Policy]> {
+        if self.settings.limits.is_empty() {
+            return Cow::Borrowed(self.limiter.policies());
+        }
+        Cow::Owned(self.settings.policies(charges).into_vec())
+    }
+
+    /// A decision that reports the policies alone.
+    pub(super) fn unmeasured(&self, charges: &[Charge<'_>]) -> Decision {
+        Decision::uncounted(OsClock::wall_now(), &self.policies(charges))
+    }
+
+    /// Reports a decision, and returns whether its request passes. Adds the jitter to a denial.
+    pub(super) fn passes(
+        &self,
+        decision: &mut Decision,
+        charge: ChargeRequest<'_>,
+        trace: &DecisionTrace,
+    ) -> bool {
+        if self.responder().is_observed() {
+            self.report_decided(decision, charge, trace);
+        }
+        if decision.is_allowed() || self.responder().is_shadow() {
+            return true;
+        }
+        self.responder().lengthen(decision);
+        false
+    }
+
+    // Not inlined, because most layers have no observer.
+    #[inline(never)]
+    fn report_decided(
+        &self,
+        decision: &Decision,
+        charge: ChargeRequest<'_>,
+        trace: &DecisionTrace,
+    ) {
+        self.responder()
+            .decided(|| self.decided(decision, charge, trace));
+    }
+
+    #[inline]
+    pub(super) fn decided<'a>(
+        &self,
+        decision: &'a Decision,
+        charge: ChargeRequest<'a>,
+        trace: &DecisionTrace,
+    ) -> Decided<'a> {
+        let decided = Decided::now(
+            decision,
+            KeysOf::Each(charge.charges),
+            charge.cost(),
+            charge.started,
+        );
+        Decided {
+            latency: trace.latency.unwrap_or(decided.latency),
+            waited: trace.waited,
+            provisional: self.settings.corrects(charge.limits()) && decision.is_allowed(),
+            ..decided
+        }
+    }
+}
+
+impl<L, R> Admission<L, R> {
+    #[inline]
+    #[doc(hidden)]
+    pub const fn responder(&self) -> &Responder<R> {
+        self.key_stage.responder()
+    }
+
+    /// Whether a denied request of these limits may wait or exceed them.
+    #[inline]
+    pub(super) fn revises_denials(&self, limits: impl Iterator<Item = usize>) -> bool {
+        self.settings.revises_denials(limits) && !self.responder().is_shadow()
+    }
+
+    /// Whether all denied requests pass to the inner service.
+    pub(super) const fn overflows(&self) -> bool {
+        self.settings.overflow && !self.responder().is_shadow()
+    }
+
+    /// Whether denials and responses of these limits may start a block.
+    pub(super) fn blocks(&self, limits: impl Iterator<Item = usize>) -> bool {
+        if self.settings.limits.is_empty() {
+            return self.blocks;
+        }
+        self.settings.blocks(limits)
+    }
+
+    /// Reports the final charge of a request, or an error if it could not be corrected.
+    pub(super) fn report_corrected(&self, corrected: Corrected<'_>) {
+        match corrected.error {
+            Some(error) => self.warnings.report_uncorrected(error),
+            None => self.warnings.note_corrected(),
+        }
+        self.responder().observe(|| Event::Corrected(corrected));
+    }
+}
+
+/// The warnings of a layer that were logged. Each is logged once.
+#[derive(Debug)]
+pub(super) struct LimiterWarnings {
+    /// The limiter does not support the charge of requests.
+    unsupported: AtomicBool,
+    /// The limiter does not support corrections.
+    uncorrectable: AtomicBool,
+    /// Corrections fail, since the limiter's store does not respond.
+    uncorrected: AtomicBool,
+    /// Responses are encoded, so that their units cannot be read.
+    encoded: AtomicBool,
+    /// Responses have nothing that their reader knows.
+    unrecognised: AtomicBool,
+}
+
+/// The cause why the units of a response are not known.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Unreadable {
+    /// It has a `Content-Encoding`.
+    Encoded,
+    /// It has nothing that its reader knows.
+    Unrecognised,
+}
+
+impl LimiterWarnings {
+    fn new() -> Self {
+        Self {
+            unsupported: AtomicBool::new(false),
+            uncorrectable: AtomicBool::new(false),
+            uncorrected: AtomicBool::new(false),
+            encoded: AtomicBool::new(false),
+            unrecognised: AtomicBool::new(false),
+        }
+    }
+
+    /// Logs settings of the layer that its limiter does not support.
+    fn report_unsupported(
+        &self,
+        limiter: &impl Limiter,
+        receipt: Option<Receipt>,
+        exceeds: bool,
+        has_quota: bool,
+    ) {
+        if has_quota && limiter.policies().len() > 1 {
+            self.unsupported.store(true, Ordering::Relaxed);
+            log::report(
+                Code::Unsupported,
+                "requests that bring a quota cannot be decided about: the layer's limiter has several, of which \
+                 none can be replaced; give each a layer of its own",
+            );
+        }
+        let facts = limiter.facts();
+        let corrects = receipt.is_some_and(|receipt| !facts.supports(&Op::Settle(1, receipt)));
+        let exceeds = exceeds && !facts.supports(&Op::Hit(1));
+        self.uncorrectable
+            .store(corrects || exceeds, Ordering::Relaxed);
+        if corrects {
+            log::report(
+                Code::CorrectionUnsupported,
+                "count_if and final_cost change nothing: the layer's limiter cannot settle what a \
+                 request was charged; use a LocalLimiter or a RedisLimiter",
+            );
+        }
+        if exceeds {
+            log::report(
+                Code::ExcessUncharged,
+                "elastic lets requests pass without charging them: the layer's limiter cannot charge \
+                 more than there is; use a LocalLimiter or a RedisLimiter",
+            );
+        }
+    }
+
+    /// Logs that no response charges the limits that have units for responses.
+    fn report_unspent(&self) {
+        log::report(
+            Code::CorrectionUnsupported,
+            "limits with `spends` are charged the layer's cost, whatever responses use: call `.spending(readers)` on \
+             the layer, last",
+        );
+    }
+
+    /// Logs why the limiter failed to decide about a request.
+    fn report_undecided(&self, error: &LimiterError, diagnostics: &Diagnostics) {
+        match error.kind() {
+            LimiterErrorKind::Unsupported => {
+                if !self.unsupported.swap(true, Ordering::Relaxed) {
+                    let fault = format!("requests cannot be decided about: {error}");
+                    log::report(Code::Unsupported, &fault);
+                }
+            }
+            _ if error.is_logged() => {}
+            _ => diagnostics.report_failing(|| {
+                let source = error.source().map(|source| format!(": {source}"));
+                let source = source.unwrap_or_default();
+                format!("the limiter cannot decide: {error}{source}")
+            }),
+        }
+    }
+
+    /// Logs that a correction failed.
+    fn report_uncorrected(&self, error: &LimiterError) {
+        let (reported, code) = match error.kind() {
+            LimiterErrorKind::Unsupported => (&self.uncorrectable, Code::CorrectionUnsupported),
+            _ => (&self.uncorrected, Code::CorrectionFailing),
+        };
+        if !reported.swap(true, Ordering::Relaxed) {
+            let fault = format!("what a request is charged could not be corrected: {error}");
+            log::report(code, &fault);
+        }
+    }
+
+    /// Logs why the units of a response are not known.
+    pub(super) fn report_unreadable(&self, cause: Unreadable) {
+        let (reported, code, fault) = match cause {
+            Unreadable::Encoded => (
+                &self.encoded,
+                Code::SpendUnreadable,
+                "the units of a response cannot be read, because it has a Content-Encoding: it is charged by the layer's \
+                 `missing`; let the server behind answer without one, by the request's `Accept-Encoding: identity`",
+            ),
+            Unreadable::Unrecognised => (
+                &self.unrecognised,
+                Code::SpendUnrecognised,
+                "a response has neither a usage nor a text that its reader knows: it is charged by the layer's \
+                 `missing`, which keeps the reservation unless it is set; compare the response with the formats of the \
+                 reader",
+            ),
+        };
+        if !reported.swap(true, Ordering::Relaxed) {
+            log::report(code, fault);
+        }
+    }
+
+    /// Notes a correction: the next failure is logged again.
+    fn note_corrected(&self) {
+        if self.uncorrected.load(Ordering::Relaxed) {
+            self.uncorrected.store(false, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! Reservations: charges that the response of a request may correct, and the operations that correct them.
+//!
+//! In: an allowed decision with its charge, and later the head of the response. Out: the response with its fields, and an
+//! event for the observer.
+//!
+//! 1. `final_cost` makes the units that the response costs of its head and of the units charged: `count_if` has all or none
+//!    of them, `final_cost` of the layer any number.
+//! 2. `correct` makes an operation of the difference: `Op::Settle` with the receipt, or `Op::Hit` for a request that an
+//!    elastic layer allowed without a charge. Several limits may have one each.
+//! 3. `settle` adds the fields by the decision after the correction. If the limiter does not answer at once, the response
+//!    waits (`Correcting`); in shadow mode it does not (`settle_in_background`).
+//! 4. Where the body determines the charge, the fields show the first decision, and the account of the body corrects it
+//!    later (`spending/account.rs`, which calls `apply` and `close`).
+//!
+//! A reservation that is dropped, as when the client disconnects, leaves the charge as it is and reports that. So does an
+//! answer that fails.
+//!
+//! Example: `count_if` counts 401 only, and a login that succeeds was charged 1. Its final cost is 0, the unit is refunded,
+//! and `RateLimit` shows it as left.
+
+use std::{
+    future::{Future, IntoFuture},
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    thread,
+};
+
+use http::{Response, StatusCode, request::Parts, response};
+
+use super::{
+    admission::{Admission, Unreadable},
+    background_corrections::spawn,
+    charge_request::{ChargeRequest, KeptCharges},
+    spending::{Spending, Spent},
+};
+use crate::observe::{Corrected, KeysOf, SpendSource, SpentReport};
+use tower_ratelimit_core::{
+    decision::{Decision, Op, Receipt},
+    error::LimiterError,
+    limiter::{Call, Limiter, OpRef, Pending, PendingFuture},
+    small_list::SmallList,
+};
+
+/// The charge of a request until its response. A reservation that is dropped leaves the charge as it
+/// is.
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct Reservation<L, R> {
+    admission: Arc<Admission<L, R>>,
+    decision: Decision,
+    charge: KeptCharges,
+    /// Whether an elastic layer allowed the request, and charged nothing.
+    exceeds: bool,
+    /// The cost by the response, once it is known.
+    cost: Option<u64>,
+    /// The units that each limit keeps, if the response settles each of several limits by itself.
+    kept_by_each: Box<[u64]>,
+    /// The units of the response, if its body determines the charge.
+    spent: Option<Spent>,
+    /// Whether the final charge was reported.
+    reported: bool,
+}
+
+/// The charge of a request after the end of its response's body.
+pub(super) struct SpentCharge {
+    /// The last decision about it; `None` if the first one holds.
+    pub(super) decision: Option<Decision>,
+    /// The units that each limit keeps.
+    pub(super) after: SmallList<u64, 1>,
+    pub(super) source: SpendSource,
+    /// The units that each limit forgot; `None` for one that responses do not charge.
+    pub(super) forgotten: SmallList<Option<u64>, 1>,
+    pub(super) error: Option<Arc<LimiterError>>,
+}
+
+impl<L, R> Reservation<L, R> {
+    pub(super) fn new(
+        admission: &Arc<Admission<L, R>>,
+        decision: Decision,
+        charge: ChargeRequest<'_>,
+        exceeds: bool,
+    ) -> Self {
+        Self {
+            admission: Arc::clone(admission),
+            decision,
+            charge: charge.keep(),
+            exceeds,
+            cost: None,
+            kept_by_each: Box::default(),
+            spent: None,
+            reported: false,
+        }
+    }
+
+    /// The units that the request was charged when it arrived.
+    pub(super) const fn charged(&self) -> u64 {
+        self.decision.charged()
+    }
+
+    /// Follows the units of the response, if its body determines the charge. Handlers find them in the extensions.
+    pub(super) fn follow_body(&mut self, parts: &mut Parts) {
+        if self
+            .admission
+            .settings
+            .spending(self.charge.limits())
+            .is_some()
+        {
+            let spent = Spent::new(Spending::declared(parts));
+            parts.extensions.insert(spent.clone());
+            self.spent = Some(spent);
+        }
+    }
+
+    /// The settings of the charge by the response's body, and the response's units.
+    pub(super) fn spending(&mut self) -> Option<(Arc<Spending>, Spent)> {
+        let settings = &self.admission.settings;
+        let spending = Arc::clone(settings.spending(self.charge.limits())?);
+        Some((spending, self.spent.take()?))
+    }
+
+    /// The places of the limits that the request has a key for, and the units that each was charged.
+    pub(super) fn charges(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.charge.limits().zip(self.decision.charged_by_each())
+    }
+
+    /// Whether the limit at this place counts a response with this status; `None` if it does not depend on that.
+    pub(super) fn counts(&self, place: usize, status: StatusCode) -> Option<bool> {
+        self.admission.settings.counts(place, status)
+    }
+
+    /// The cost of the request: of several limits the highest.
+    fn cost_of_request(&self) -> u64 {
+        let charges = self.charge.as_refs();
+        self.charge.request(&charges).cost()
+    }
+
+    /// The units of a request that an elastic layer allowed, at a limit that responses do not charge: the one `at` this
+    /// index among those that were charged.
+    pub(super) fn excess(&self, at: usize) -> u64 {
+        let charges = self.charge.as_slice();
+        let own = charges.get(at).filter(|_| self.exceeds);
+        own.map_or(0, |charge| charge.as_ref().op.units())
+    }
+
+    /// Whether an elastic layer allowed the request, and charged nothing.
+    pub(super) const fn exceeds(&self) -> bool {
+        self.exceeds
+    }
+
+    pub(super) fn is_shadow(&self) -> bool {
+        self.admission.responder().is_shadow()
+    }
+
+    /// The receipt of the first charge, if it charged anything.
+    pub(super) fn receipt(&self) -> Option<Receipt> {
+        let is_charged = self.decision.charged_by_each().any(|charged| charged > 0);
+        is_charged.then(|| self.decision.receipt())
+    }
+
+    fn show<B>(&self, response: &mut Response<B>) {
+        let responder = self.admission.responder();
+        if responder.decorates() {
+            responder.decorate(&self.decision, response);
+        }
+    }
+}
+
+impl<L: Limiter, R> Reservation<L, R> {
+    /// Adds the fields to the response if its body determines the charge. Returns whether it does.
+    pub(super) fn follows_body<B>(&self, response: &mut Response<B>) -> bool {
+        let follows = self.spent.is_some() && self.is_counted_by_head(response);
+        if follows {
+            self.show(response);
+        }
+        follows
+    }
+
+    /// Whether the head of the response leaves the charge to the body.
+    fn is_counted_by_head<B>(&self, response: &mut Response<B>) -> bool {
+        let units = if self.exceeds {
+            self.cost_of_request()
+        } else {
+            self.charged()
+        };
+        units == 0 || with_head(response, |head| self.final_cost(head, units)) > 0
+    }
+
+    /// Applies operations that follow the first charge, one to each limit.
+    pub(super) fn apply(&self, ops: &OpsOfEach) -> Pending<L::Future> {
+        apply_ops(&self.admission, &self.charge, ops)
+    }
+
+    /// Charges units that were used after the end of the body.
+    pub(super) fn late_charge(&self) -> impl Fn(&OpsOfEach) + Send + Sync + 'static + use<L, R>
+    where
+        R: Send + Sync + 'static,
+    {
+        let (admission, charge) = (Arc::clone(&self.admission), self.charge.clone());
+        move |ops| {
+            if let Pending::Later(answer) = apply_ops(&admission, &charge, ops) {
+                spawn(async move { drop(answer.await) });
+            }
+        }
+    }
+
+    /// Corrects the charge and adds the fields to the response. If the limiter does not answer at once, the response
+    /// waits.
+    pub(super) fn settle<B>(
+        mut self: Box<Self>,
+        response: &mut Response<B>,
+    ) -> Option<Correcting<L, R>> {
+        match with_head(response, |head| self.correct(head)) {
+            None => self.keep(None),
+            Some(Pending::Ready(answer)) => self.on_answer(answer),
+            Some(later) => {
+                return Some(Correcting {
+                    answer: Box::pin(later.into_future()),
+                    reservation: self,
+                });
+            }
+        }
+        self.show(response);
+        None
+    }
+
+    /// Corrects the charge at a limit in shadow mode, which does not delay the response.
+    pub(super) fn settle_in_background(mut self: Box<Self>, response: &response::Parts)
+    where
+        R: Send + Sync + 'static,
+    {
+        match self.correct(response) {
+            None => self.keep(None),
+            Some(Pending::Ready(answer)) => self.on_answer(answer),
+            Some(Pending::Later(answer)) => spawn(async move {
+                let answer = answer.await;
+                self.on_answer(answer);
+            }),
+        }
+    }
+
+    fn correct(&mut self, response: &response::Parts) -> Option<Pending<L::Future>> {
+        let settings = &self.admission.settings;
+        if let Some(settlement) =
+            settings.end_of_each(response, &self.decision, self.charge.limits())
+        {
+            self.cost = Some(settlement.kept);
+            self.kept_by_each = settlement.kept_by_each.into();
+            let mut ops = settlement.ops.iter().map(Op::as_ref);
+            return Some(self.call(|own| ops.next().unwrap_or(own)));
+        }
+        let charged = self.charged();
+        let assumed = if self.exceeds {
+            self.cost_of_request()
+        } else {
+            charged
+        };
+        let cost = self.final_cost(response, assumed);
+        self.cost = Some(cost);
+        // A limiter with blocks counts responses, also those that cost what they were charged.
+        let unchanged =
+            cost == charged && (cost == 0 || !self.admission.blocks(self.charge.limits()));
+        let op = if self.exceeds {
+            (cost > 0).then_some(Op::Hit(cost))
+        } else {
+            (!unchanged).then(|| Op::Settle(cost, self.decision.receipt()))
+        }?;
+        Some(self.call(|_| op.as_ref()))
+    }
+
+    /// Applies other operations to the limits.
+    fn call<'a>(&'a self, mut op: impl FnMut(OpRef<'a>) -> OpRef<'a>) -> Pending<L::Future> {
+        let mut charges = self.charge.as_refs();
+        for charge in charges.as_mut_slice() {
+            charge.op = op(charge.op);
+        }
+        self.admission.limiter.call(&Call::of(charges.as_slice()))
+    }
+
+    /// The cost of the request by its response, if `units` were reserved.
+    fn final_cost(&self, response: &response::Parts, units: u64) -> u64 {
+        let settings = &self.admission.settings;
+        settings.cost_by(response, units, self.charge.limits())
+    }
+
+    fn on_answer(&mut self, answer: Result<Decision, LimiterError>) {
+        let charged = self.charged();
+        let mut decision = match answer {
+            Ok(decision) => decision,
+            Err(error) => return self.keep(Some(&error)),
+        };
+        decision.complete_by(&self.decision);
+        let cost = self.cost.unwrap_or(charged);
+        // The fallback has answered, which cannot refund a charge of the store.
+        if decision.is_degraded() && !self.decision.is_degraded() && cost < charged {
+            let fault = "the store did not respond, so its charge was not refunded";
+            return self.keep(Some(&LimiterError::unavailable(fault)));
+        }
+        // Units beyond the charge are charged as far as there are any.
+        let after = cost.min(charged.saturating_add(decision.charged()));
+        let error = decision.error().cloned();
+        let first = decision.parts().zip(self.decision.charged_by_each());
+        for ((part, charged), kept) in first.zip(&mut self.kept_by_each) {
+            if part.error().is_some() {
+                *kept = charged;
+            }
+        }
+        // The request has passed, even if it cost more than was left: its fields report no wait.
+        self.decision = if self.exceeds || decision.is_denied() {
+            decision.into_excess()
+        } else {
+            decision
+        };
+        self.report((charged, after), error.as_deref());
+    }
+}
+
+impl<L, R> Reservation<L, R> {
+    /// Reports the charge after the end of the response's body.
+    pub(super) fn close(mut self, spent: &SpentCharge) {
+        self.reported = true;
+        let decision = spent.decision.as_ref().unwrap_or(&self.decision);
+        let (after, forgotten) = (spent.after.as_slice(), spent.forgotten.as_slice());
+        let report = SpentReport {
+            source: spent.source,
+            forgotten: forgotten.iter().copied().flatten().max().unwrap_or(0),
+            forgotten_by_each: forgotten,
+        };
+        let charges = self.charge.as_refs();
+        self.admission.report_corrected(Corrected {
+            decision,
+            keys: KeysOf::Each(charges.as_slice()),
+            before: self.charged(),
+            after: after.iter().copied().min().unwrap_or(0),
+            kept_by_each: after,
+            spent: Some(report),
+            error: spent.error.as_deref(),
+        });
+    }
+
+    fn report(&mut self, (before, after): (u64, u64), error: Option<&LimiterError>) {
+        self.reported = true;
+        let charges = self.charge.as_refs();
+        self.admission.report_corrected(Corrected {
+            decision: &self.decision,
+            keys: KeysOf::Each(charges.as_slice()),
+            before,
+            after,
+            kept_by_each: &self.kept_by_each,
+            spent: None,
+            error,
+        });
+    }
+
+    /// Reports that the charge stays, or could not be corrected.
+    fn keep(&mut self, error: Option<&LimiterError>) {
+        self.kept_by_each = Box::default();
+        let charged = self.charged();
+        self.report((charged, charged), error);
+    }
+
+    /// Logs why the units of the response are not known.
+    pub(super) fn report_unreadable(&self, cause: Unreadable) {
+        self.admission.warnings.report_unreadable(cause);
+    }
+}
+
+impl<L, R> Drop for Reservation<L, R> {
+    fn drop(&mut self) {
+        if !self.reported {
+            correct_at_drop(|| self.keep(None));
+        }
+    }
+}
+
+/// Corrects a charge in a destructor. That calls code of the user, and a panic while another one unwinds would end the
+/// process.
+pub(super) fn correct_at_drop(correct: impl FnOnce()) {
+    if thread::panicking() {
+        let _ = catch_unwind(AssertUnwindSafe(correct));
+    } else {
+        correct();
+    }
+}
+
+/// The correction of a charge that its response waits for.
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct Correcting<L: Limiter, R> {
+    answer: Pin<Box<PendingFuture<L::Future>>>,
+    reservation: Box<Reservation<L, R>>,
+}
+
+impl<L: Limiter, R> Correcting<L, R> {
+    /// Adds the fields after the correction, or before it if it fails.
+    pub fn poll<B>(&mut self, response: &mut Response<B>, cx: &mut Context<'_>) -> Poll<()> {
+        let answer = ready!(self.answer.as_mut().poll(cx));
+        self.reservation.on_answer(answer);
+        self.reservation.show(response);
+        Poll::Ready(())
+    }
+}
+
+/// Reads the head of a response, which stays in its place.
+fn with_head<B, T>(response: &mut Response<B>, read: impl FnOnce(&response::Parts) -> T) -> T {
+    let (mut head, ()) = Response::new(()).into_parts();
+    let mut swap = |head: &mut response::Parts| {
+        mem::swap(&mut head.status, response.status_mut());
+        mem::swap(&mut head.version, response.version_mut());
+        mem::swap(&mut head.headers, response.headers_mut());
+        mem::swap(&mut head.extensions, response.extensions_mut());
+    };
+    swap(&mut head);
+    let read = read(&head);
+    swap(&mut head);
+    read
+}
+
+/// The operations on the limits that a request has a key for, in their order.
+pub(super) type OpsOfEach = SmallList<LimitOp, 1>;
+
+/// An operation on one limit that follows a charge. The default does nothing.
+pub(super) struct LimitOp {
+    pub(super) op: Op,
+    pub(super) refunded: u64,
+}
+
+impl LimitOp {
+    /// An operation that refunds nothing.
+    pub(super) const fn charge(op: Op) -> Self {
+        Self { op, refunded: 0 }
+    }
+
+    /// Whether it refunds units that the limiter's store has charged.
+    pub(super) fn refunds_store(&self) -> bool {
+        let receipt = self.op.receipt();
+        self.refunded > 0 && receipt.is_some_and(|receipt| !receipt.is_degraded())
+    }
+
+    pub(super) const fn is_none(&self) -> bool {
+        matches!(self.op, Op::Refund(0, None))
+    }
+}
+
+impl Default for LimitOp {
+    fn default() -> Self {
+        Self::charge(Op::Refund(0, None))
+    }
+}
+
+fn apply_ops<L: Limiter, R>(
+    admission: &Admission<L, R>,
+    kept: &KeptCharges,
+    ops: &OpsOfEach,
+) -> Pending<L::Future> {
+    let mut charges = kept.as_refs();
+    let ops = ops.as_slice().iter().map(|limit| limit.op.as_ref());
+    for (charge, op) in charges.as_mut_slice().iter_mut().zip(ops) {
+        charge.op = match (op, charge.op) {
+            // A denial starts the limit's block at once, as that of the request does.
+            (OpRef::Reserve(units), OpRef::Acquire(_)) => OpRef::Acquire(units),
+            _ => op,
+        };
+    }
+    admission.limiter.call(&Call::of(charges.as_slice()))
+}

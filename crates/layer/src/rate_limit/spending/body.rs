@@ -1,0 +1,266 @@
+//! The body of a response whose units are charged as it passes.
+
+use std::{
+    error::Error,
+    fmt,
+    future::Future,
+    io::IoSlice,
+    pin::Pin,
+    task::{Context, Poll, Waker, ready},
+};
+
+use bytes::Buf;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::{
+    middleware::followed::{BoxError, Follow, Followed},
+    rate_limit::{background_corrections::spawn, reservation::correct_at_drop},
+};
+
+/// The body of a response, whose units are charged as it passes. Frames, boundaries and trailers are the inner body's.
+///
+/// A body that is dropped is charged by what it has used so far.
+pub type SpendBody<B> = Followed<B, Metered<<B as Body>::Data>>;
+
+/// The parts of a frame's data that are read without an allocation; most data is one.
+const PARTS: usize = 16;
+
+/// The account of a stream, without its types.
+pub(super) trait Meter: Send {
+    /// Reads a part of the data that passes.
+    fn data(&mut self, data: &[u8]);
+
+    /// Stops reading: a part of the data has passed unread.
+    fn lose(&mut self);
+
+    /// Charges what the data so far has used. Starts a question if none is under way.
+    fn charge(&mut self);
+
+    fn trailers(&mut self, trailers: &HeaderMap);
+
+    /// Continues the question that is under way. Pending while the last frame waits for its charge.
+    fn poll_charged(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SpendExhausted>>;
+
+    fn settle(self: Box<Self>, end: StreamEnd) -> AccountEnd;
+}
+
+pub(super) type AccountEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StreamEnd {
+    Complete,
+    /// The body failed or was dropped.
+    BrokenOff,
+    /// Nothing was left for the last frame.
+    Exhausted,
+}
+
+struct OpenMeter(Option<Box<dyn Meter>>);
+
+impl OpenMeter {
+    /// Ends the account. Nothing waits for it: if the limiter does not answer at once, it continues in the background.
+    fn settle(&mut self, end: StreamEnd) {
+        let mut cx = Context::from_waker(Waker::noop());
+        if let Some(mut settlement) = self.0.take().map(|meter| meter.settle(end))
+            && settlement.as_mut().poll(&mut cx).is_pending()
+        {
+            spawn(settlement);
+        }
+    }
+}
+
+impl Drop for OpenMeter {
+    fn drop(&mut self) {
+        correct_at_drop(|| self.settle(StreamEnd::BrokenOff));
+    }
+}
+
+/// A charge by what passes.
+pub struct Metered<D>(Stream<D>);
+
+enum Stream<D> {
+    /// None, or one that has ended.
+    Uncharged,
+    Passing {
+        meter: OpenMeter,
+        /// A frame that waits until it is charged.
+        held: Option<Frame<D>>,
+    },
+    Exhausted,
+}
+
+impl<D> Metered<D> {
+    pub(super) fn new(meter: Option<Box<dyn Meter>>) -> Self {
+        Self(meter.map_or(Stream::Uncharged, |meter| Stream::Passing {
+            meter: OpenMeter(Some(meter)),
+            held: None,
+        }))
+    }
+
+    fn end(&mut self, end: StreamEnd) {
+        if let Stream::Passing { meter, .. } = &mut self.0 {
+            meter.settle(end);
+            self.0 = match end {
+                StreamEnd::Exhausted => Stream::Exhausted,
+                StreamEnd::Complete | StreamEnd::BrokenOff => Stream::Uncharged,
+            };
+        }
+    }
+
+    fn poll_passing<B: Body<Data = D, Error: Into<BoxError>>>(
+        &mut self,
+        mut inner: Pin<&mut B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<D>, BoxError>>>
+    where
+        D: Buf,
+    {
+        let Stream::Passing {
+            meter: OpenMeter(Some(meter)),
+            held,
+        } = &mut self.0
+        else {
+            return Poll::Ready(None);
+        };
+        if held.is_none() {
+            match ready!(inner.as_mut().poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    read(&frame, &mut **meter);
+                    *held = Some(frame);
+                }
+                Some(Err(error)) => {
+                    self.end(StreamEnd::BrokenOff);
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+                None => {
+                    self.end(StreamEnd::Complete);
+                    return Poll::Ready(None);
+                }
+            }
+        }
+        if let Err(error) = ready!(meter.poll_charged(cx)) {
+            self.end(StreamEnd::Exhausted);
+            return Poll::Ready(Some(Err(error.into())));
+        }
+        let frame = held.take();
+        // A caller that checks `is_end_stream` does not poll again after the last frame, nor after trailers.
+        if frame.as_ref().is_some_and(Frame::is_trailers) || inner.is_end_stream() {
+            self.end(StreamEnd::Complete);
+        }
+        Poll::Ready(frame.map(Ok))
+    }
+}
+
+impl<D> Default for Metered<D> {
+    fn default() -> Self {
+        Self(Stream::Uncharged)
+    }
+}
+
+impl<D> fmt::Debug for Metered<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metered").finish_non_exhaustive()
+    }
+}
+
+/// The error in place of a frame that finds no units left, see [`Exhausted::End`](super::Exhausted::End).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpendExhausted(());
+
+impl SpendExhausted {
+    pub(super) const fn new() -> Self {
+        Self(())
+    }
+}
+
+impl fmt::Display for SpendExhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the response has used all units that its limit has")
+    }
+}
+
+impl Error for SpendExhausted {}
+
+/// Reads the parts of a frame's data. Returns whether they are all of it: a `Buf` without `chunks_vectored` shows its first
+/// part alone, and whoever gets the frame needs it as it is.
+pub fn for_each_part(data: &impl Buf, mut read: impl FnMut(&[u8])) -> bool {
+    let mut few = [IoSlice::new(&[]); PARTS];
+    let mut count = data.chunks_vectored(&mut few);
+    let mut many = Vec::new();
+    let mut room = PARTS;
+    while count == room {
+        room *= 2;
+        many.resize(room, IoSlice::new(&[]));
+        count = data.chunks_vectored(&mut many);
+    }
+    let parts = if room == PARTS {
+        &few[..count]
+    } else {
+        &many[..count]
+    };
+    parts.iter().for_each(|part| read(part));
+    parts.iter().map(|part| part.len()).sum::<usize>() == data.remaining()
+}
+
+fn read<D: Buf>(frame: &Frame<D>, meter: &mut dyn Meter) {
+    if let Some(data) = frame.data_ref() {
+        if !for_each_part(data, |part| meter.data(part)) {
+            meter.lose();
+        }
+        meter.charge();
+    } else if let Some(trailers) = frame.trailers_ref() {
+        meter.trailers(trailers);
+    }
+}
+
+impl<B: Body<Error: Into<BoxError>>> Follow<B> for Metered<B::Data> {
+    type Error = BoxError;
+
+    fn poll_frame(
+        &mut self,
+        inner: Pin<&mut B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        match self.0 {
+            Stream::Uncharged => {
+                let frame = ready!(inner.poll_frame(cx));
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+            }
+            Stream::Passing { .. } => self.poll_passing(inner, cx),
+            Stream::Exhausted => Poll::Ready(None),
+        }
+    }
+
+    fn complete(&mut self) {
+        self.end(StreamEnd::Complete);
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.0, Stream::Uncharged)
+    }
+
+    fn is_end_stream(&self, inner: &B) -> bool {
+        match self.0 {
+            Stream::Exhausted => true,
+            // A frame follows the inner body's last one.
+            Stream::Passing { held: Some(_), .. } => false,
+            _ => inner.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self, inner: &B) -> SizeHint {
+        let held = match &self.0 {
+            Stream::Exhausted => return SizeHint::with_exact(0),
+            Stream::Passing { held, .. } => held.as_ref().and_then(Frame::data_ref),
+            Stream::Uncharged => None,
+        };
+        let mut hint = inner.size_hint();
+        let held = held.map_or(0, |data| data.remaining() as u64);
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper.saturating_add(held));
+        }
+        hint.set_lower(hint.lower().saturating_add(held));
+        hint
+    }
+}

@@ -1,0 +1,324 @@
+//! The layer whose charges follow the response's body, and its gate.
+
+use std::{
+    fmt,
+    ops::ControlFlow,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use http::{Response, request::Parts};
+use http_body::Body;
+use tower_layer::Layer;
+
+use super::{
+    account::Account,
+    body::{Meter, Metered, SpendBody},
+    settings::{Exhausted, Missing, Spending, UnitLimit},
+};
+use crate::{
+    middleware::{
+        followed::{BoxError, Following},
+        gate::{Admit, Admits, FinalOutcome, Gate, GateFuture},
+    },
+    rate_limit::{
+        admission::Admission,
+        decide::{PendingOutcome, RateOutcome, ResponseWork},
+        layer::RateLimitLayer,
+        reservation::Correcting,
+        settings::FinalCost,
+    },
+    spend::SpendReaders,
+};
+use tower_ratelimit_core::{
+    error::{ConfigError, ConfigErrorKind},
+    limiter::{Limiter, LocalLimiter},
+    reject::{ProblemJson, Reject},
+    tokens::Tokens,
+};
+
+/// Limits the units that responses spend, such as the tokens of a language model.
+///
+/// Made by [`RateLimitLayer::spending`]. A request reserves units when it arrives. While the body passes, a reader
+/// follows what it has used, and the layer charges it in steps; at the end it refunds or charges the rest. The body
+/// passes unchanged.
+///
+/// The [guide](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/struct.budgets.html) explains what this promises.
+#[must_use]
+pub struct SpendLayer<L = LocalLimiter, R = ProblemJson> {
+    layer: RateLimitLayer<L, R>,
+    spending: Spending,
+}
+
+impl<L, R> RateLimitLayer<L, R> {
+    /// Charges requests by what their responses have used when they have ended, which `readers` find in the bodies.
+    ///
+    /// Call it last: it makes a [`SpendLayer`], whose services have responses with a body of their own, a
+    /// [`SpendBody`](super::SpendBody). With [`count_if`](Self::count_if) or [`final_cost`](Self::final_cost) a
+    /// response whose cost is 0 by its head is refunded at once. A [`cost`](Self::cost) replaces the reservation.
+    ///
+    /// Of [several limits](Self::all) those with [`KeyedLimit::spends`](tower_ratelimit_core::limiter::KeyedLimit::spends) are
+    /// charged so, each by its own units. All limits are reserved or none. The others are charged the `cost` of the
+    /// request, and keep it.
+    ///
+    /// ```
+    /// # {
+    /// use tower_ratelimit::{Header, Quota, RateLimitLayer, spend::llm::Llm};
+    ///
+    /// let quota = Quota::per_minute(100_000).named("tokens").debt(100_000);
+    /// let layer = RateLimitLayer::new(quota, Header::new("x-api-key")).spending(Llm::any());
+    /// # let _ = layer;
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When [`try_spending`](Self::try_spending) fails.
+    #[track_caller]
+    pub fn spending(self, readers: impl SpendReaders) -> SpendLayer<L, R>
+    where
+        L: Limiter,
+    {
+        match self.try_spending(readers) {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Charges requests by what their responses have used. See [`spending`](Self::spending).
+    ///
+    /// # Errors
+    ///
+    /// When the limiter cannot charge units that were used already, as one with a leaky bucket, one that blocks keys,
+    /// or a `GovernorLimiter`, and when none of several limits has
+    /// [`spends`](tower_ratelimit_core::limiter::KeyedLimit::spends).
+    pub fn try_spending(self, readers: impl SpendReaders) -> Result<SpendLayer<L, R>, ConfigError>
+    where
+        L: Limiter,
+    {
+        let settings = self.settings();
+        let limits = if settings.has_several_limits {
+            Arc::clone(&settings.spends)
+        } else {
+            Arc::from([Some(UnitLimit::new(
+                self.limiter(),
+                Arc::new(Tokens::total),
+            ))])
+        };
+        if limits.is_empty() {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Joint,
+                "none of the layer's limits is charged by responses: say how many units a response takes of one of \
+                 them, such as `.by(key).spends(Tokens::total)`",
+            ));
+        }
+        if !limits.iter().flatten().all(|limit| limit.can_spend) {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Debt,
+                "a limit that spends cannot charge units that were used already: use a LocalLimiter or a \
+                 RedisLimiter without a leaky bucket and without block_for",
+            ));
+        }
+        let mut spending = Spending::new(readers, limits);
+        spending.own_cost.clone_from(&settings.cost);
+        if let Some(FinalCost::OfAll(by_head)) = &settings.final_cost {
+            spending.by_head = Some(Arc::clone(by_head));
+        }
+        Ok(SpendLayer {
+            layer: self,
+            spending,
+        }
+        .with(|_| {}))
+    }
+}
+
+impl<L, R> SpendLayer<L, R> {
+    /// Changes the settings, which need another admission.
+    fn with(mut self, set: impl FnOnce(&mut Spending)) -> Self {
+        set(&mut self.spending);
+        let spending = Arc::new(self.spending.clone());
+        self.layer = self.layer.with(|settings| {
+            let reserving = Arc::clone(&spending);
+            if settings.has_several_limits {
+                settings.own_costs = Some(Arc::new(move |parts| reserving.reservations(parts)));
+            } else {
+                settings.cost = Some(Arc::new(move |parts| reserving.reservation(parts)));
+            }
+            settings.final_cost = Some(FinalCost::ByBody(spending));
+        });
+        self
+    }
+
+    /// The units of these tokens. Defaults to [`Tokens::total`]. Called with all that is known so far, after each
+    /// frame.
+    ///
+    /// ```
+    /// # {
+    /// use tower_ratelimit::{Global, Quota, RateLimitLayer, spend::{Price, Prices, llm::Llm}};
+    ///
+    /// let prices = Prices::new(Price::new(2_000, 8_000)).model("*-mini", Price::new(400, 1_600))?;
+    /// let day = Quota::per_day(5_000_000).fixed_window().named("micro-usd");
+    /// let dollars = RateLimitLayer::new(day, Global)
+    ///     .spending(Llm::any())
+    ///     .spends(prices.units());
+    /// # let _ = dollars;
+    /// # }
+    /// # Ok::<_, tower_ratelimit::ConfigError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// For a layer of [several limits](RateLimitLayer::all): their units are set by
+    /// [`KeyedLimit::spends`](tower_ratelimit_core::limiter::KeyedLimit::spends).
+    #[track_caller]
+    pub fn spends(self, units: impl Fn(&Tokens) -> u64 + Send + Sync + 'static) -> Self
+    where
+        L: Limiter,
+    {
+        assert!(
+            !self.layer.settings().has_several_limits,
+            "a layer of several limits has no units of its own: give each limit its units, `.by(key).spends(units)`"
+        );
+        let limit = UnitLimit::new(self.limiter(), Arc::new(units));
+        self.with(|spending| spending.limits = Arc::from([Some(limit)]))
+    }
+
+    /// The most tokens that a request reserves when it arrives. Defaults to 2,048.
+    ///
+    /// A request reserves the units of ⌈bytes/4⌉ tokens of input by its `Content-Length` and of 1,024 tokens of output,
+    /// and never more than the limit holds at once: the quotas of the default tier. A smaller tier denies requests that
+    /// reserve more than it holds, so set the least that a tier holds.
+    ///
+    /// A request whose values are [`Declared`](crate::spend::Declared) reserves the most output that it sets instead, under
+    /// [a name of the format](SpendReaders::max_output), and at least [`reserve_least`](Self::reserve_least).
+    pub fn reserve(self, most: u64) -> Self {
+        self.with(|spending| spending.reserve = most)
+    }
+
+    /// The fewest tokens that a request reserves, whatever it declares: clients choose what they declare, and a server may
+    /// ignore it. Defaults to 256; at most [`reserve`](Self::reserve) takes effect.
+    pub fn reserve_least(self, least: u64) -> Self {
+        self.with(|spending| spending.reserve_least = least)
+    }
+
+    /// The tokens of a further charge while the body passes, at least 1. Defaults to 256. A step, of the units of this
+    /// output, is charged when the response comes within half a step of what is charged.
+    pub fn step(self, tokens: u64) -> Self {
+        self.with(|spending| spending.step = tokens.max(1))
+    }
+
+    /// The treatment of a stream when nothing is left. Defaults to [`Exhausted::Finish`].
+    pub fn exhausted(self, exhausted: Exhausted) -> Self {
+        self.with(|spending| spending.exhausted = exhausted)
+    }
+
+    /// The charge for a response that ends without a report of its usage. Defaults to [`Missing::Estimate`]. A response
+    /// with a status of 400 or more and without a report is always refunded.
+    pub fn missing(self, missing: Missing) -> Self {
+        self.with(|spending| spending.missing = missing)
+    }
+
+    /// The limiter. A clone of it is a handle to the layer's counters.
+    pub fn limiter(&self) -> &L {
+        self.layer.limiter()
+    }
+}
+
+impl<S, L: Limiter, R> Layer<S> for SpendLayer<L, R> {
+    type Service = SpendLimit<S, L, R>;
+
+    fn layer(&self, inner: S) -> SpendLimit<S, L, R> {
+        Gate::new(inner, Following(self.layer.admission()))
+    }
+}
+
+impl<L, R> Clone for SpendLayer<L, R> {
+    fn clone(&self) -> Self {
+        Self {
+            layer: self.layer.clone(),
+            spending: self.spending.clone(),
+        }
+    }
+}
+
+impl<L, R> fmt::Debug for SpendLayer<L, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpendLayer")
+            .field("layer", &self.layer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A service whose responses' units are limited. Made by [`SpendLayer`](super::SpendLayer).
+pub type SpendLimit<S, L = LocalLimiter, R = ProblemJson> =
+    Gate<S, Following<Arc<Admission<L, R>>>>;
+
+/// The response of a [`SpendLimit`](super::SpendLimit) service.
+pub type SpendFuture<S, B, L, R> = GateFuture<S, B, Following<Arc<Admission<L, R>>>>;
+
+impl<L: Limiter, R> Admit for Following<Arc<Admission<L, R>>> {
+    type Work = ResponseWork<L, R>;
+    type Deferred = PendingOutcome<L, R>;
+    type Late = Correcting<L, R>;
+}
+
+impl<L, R, B> Admits<B> for Following<Arc<Admission<L, R>>>
+where
+    L: Limiter,
+    R: Reject<B>,
+    B: Body<Error: Into<BoxError>> + 'static,
+{
+    type Body = SpendBody<B>;
+
+    #[inline(always)]
+    fn decide(&self, parts: &mut Parts) -> RateOutcome<L, R, B> {
+        Admission::decide(&self.0, parts)
+    }
+
+    fn poll_decision(
+        deferred: &mut PendingOutcome<L, R>,
+        parts: &mut Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<FinalOutcome<ResponseWork<L, R>, B>> {
+        deferred.poll(parts, cx)
+    }
+
+    fn show(work: &mut ResponseWork<L, R>, response: &mut Response<B>) -> ControlFlow<()> {
+        work.show(response)
+    }
+
+    fn settle(
+        work: &mut ResponseWork<L, R>,
+        response: &mut Response<B>,
+    ) -> Option<Correcting<L, R>> {
+        work.settle(response)
+    }
+
+    fn poll_late(
+        late: &mut Correcting<L, R>,
+        response: &mut Response<B>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        late.poll(response, cx)
+    }
+
+    fn wrap<E>(
+        work: &mut ResponseWork<L, R>,
+        polled: Poll<Result<Response<B>, E>>,
+    ) -> Poll<Result<Response<SpendBody<B>>, E>> {
+        polled.map_ok(|response| follow(work, response))
+    }
+}
+
+/// Follows the body of a response that determines the charge.
+pub fn follow<L: Limiter, R: Send + Sync + 'static, B: Body<Error: Into<BoxError>>>(
+    work: &mut ResponseWork<L, R>,
+    response: Response<B>,
+) -> Response<SpendBody<B>> {
+    let (head, body) = response.into_parts();
+    let account = work
+        .take_reservation()
+        .and_then(|reservation| Account::open(reservation, &head));
+    let meter = account.map(|account| Box::new(account) as Box<dyn Meter>);
+    Response::from_parts(head, SpendBody::new(body, Metered::new(meter)))
+}

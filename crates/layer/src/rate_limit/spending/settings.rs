@@ -1,0 +1,210 @@
+//! The settings of charges that follow the response's body.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, header::CONTENT_LENGTH, request, response};
+
+use crate::{
+    middleware::key_extraction_rules::PerRequest,
+    spend::{Declared, SpendReader, SpendReaders},
+};
+use tower_ratelimit_core::{
+    decision::Op,
+    limiter::{Limiter, UnitsOf},
+    tokens::Tokens,
+};
+
+/// The output that is reserved for a choice of a request that declares none.
+const OUTPUT: u64 = 1_024;
+
+/// The treatment of a stream when no units are left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Exhausted {
+    /// The stream continues. Its units are owed, up to the quota's [debt](tower_ratelimit_core::Quota::debt).
+    #[default]
+    Finish,
+    /// The stream ends with an error in place of the first frame that finds nothing left. Frames wait until they are
+    /// charged. Clients take the end for a fault of the server.
+    End,
+}
+
+/// The charge for a response that ends without a report of its usage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Missing {
+    /// The estimate of its text. If nothing in the response can be read, all units stay charged.
+    #[default]
+    Estimate,
+    /// All units stay charged.
+    Keep,
+    /// All units are refunded. A body that breaks off is charged by the estimate, since a client could break it off.
+    GiveBack,
+}
+
+/// A closure about each response and an argument.
+pub(in crate::rate_limit) type PerResponse<A, T> =
+    Arc<dyn Fn(&response::Parts, A) -> T + Send + Sync>;
+
+/// [`SpendReaders`], without the type of their readers.
+pub(super) trait BoxedReaders: Send + Sync {
+    /// The reader of a response; `None` if nothing in it can be read.
+    fn reader(&self, head: &response::Parts, tokens: &mut Tokens) -> Option<Box<dyn SpendReader>>;
+
+    fn max_output(&self, declared: &Declared, request: &request::Parts) -> Option<u64>;
+}
+
+impl<T: SpendReaders> BoxedReaders for T {
+    fn reader(&self, head: &response::Parts, tokens: &mut Tokens) -> Option<Box<dyn SpendReader>> {
+        Some(Box::new(SpendReaders::reader(self, head, tokens)?))
+    }
+
+    fn max_output(&self, declared: &Declared, request: &request::Parts) -> Option<u64> {
+        SpendReaders::max_output(self, declared, request)
+    }
+}
+
+/// A limit whose units the response determines.
+#[derive(Clone)]
+#[allow(missing_debug_implementations, reason = "hidden")]
+pub struct UnitLimit {
+    pub(super) units: UnitsOf,
+    capacity: u64,
+    /// Whether the limiter can charge units that were used already.
+    pub(super) can_spend: bool,
+}
+
+impl UnitLimit {
+    pub(in crate::rate_limit) fn new(limiter: &impl Limiter, units: UnitsOf) -> Self {
+        let limits = limiter.policies().iter().map(|policy| policy.limit());
+        Self {
+            units,
+            capacity: limits.min().unwrap_or(u64::MAX),
+            can_spend: limiter.facts().supports(&Op::Spend(1)),
+        }
+    }
+
+    /// A limit of these units, whose capacity depends on its tier.
+    pub const fn of_tiers(units: UnitsOf) -> Self {
+        Self {
+            units,
+            capacity: u64::MAX,
+            can_spend: true,
+        }
+    }
+
+    /// The units that are reserved for a request that declares these tokens: at least 1, since a cost of 0 is allowed
+    /// when nothing is left, and at most the limit's capacity, so that small limits allow their first request.
+    fn reservation(&self, tokens: &Tokens) -> u64 {
+        (self.units)(tokens).min(self.capacity).max(1)
+    }
+}
+
+pub fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// The settings of a layer whose charges follow the response's body.
+#[derive(Clone)]
+#[allow(missing_debug_implementations, reason = "hidden")]
+pub struct Spending {
+    pub(super) readers: Arc<dyn BoxedReaders>,
+    /// The limits in their order; `None` for one that responses do not charge.
+    pub(super) limits: Arc<[Option<UnitLimit>]>,
+    pub reserve: u64,
+    /// The fewest tokens that a request reserves, whatever it declares; at most `reserve`.
+    pub reserve_least: u64,
+    pub step: u64,
+    pub exhausted: Exhausted,
+    pub missing: Missing,
+    /// The cost of a request by the head of its response and its charge; 0 if the response does not count.
+    pub(super) by_head: Option<PerResponse<u64, u64>>,
+    /// The units of a request before its response, if the layer has a cost of its own.
+    pub(super) own_cost: Option<PerRequest<u64>>,
+}
+
+impl Spending {
+    pub fn new(readers: impl SpendReaders, limits: Arc<[Option<UnitLimit>]>) -> Self {
+        Self {
+            readers: Arc::new(readers),
+            limits,
+            reserve: 2_048,
+            reserve_least: 256,
+            step: 256,
+            exhausted: Exhausted::Finish,
+            missing: Missing::Estimate,
+            by_head: None,
+            own_cost: None,
+        }
+    }
+
+    /// The tokens of a request before its response: its body, whose length counts, for the model that it declares.
+    pub(in crate::rate_limit) fn declared(parts: &request::Parts) -> Tokens {
+        let declared = parts.extensions.get::<Declared>();
+        let length = content_length(&parts.headers);
+        let length = length.or_else(|| Some(declared?.bytes));
+        let mut tokens = Tokens::default();
+        tokens.estimate_input(length.unwrap_or(0));
+        if let Some(model) = declared.and_then(Declared::model) {
+            tokens.set_model(model);
+        }
+        tokens
+    }
+
+    fn reserved(&self, parts: &request::Parts) -> Tokens {
+        let mut tokens = Self::declared(parts);
+        tokens.input = tokens.input.min(self.reserve);
+        let declared = parts.extensions.get::<Declared>();
+        let output = declared.map_or(OUTPUT, |declared| {
+            declared.output_of(self.readers.max_output(declared, parts), OUTPUT)
+        });
+        // Clients choose what they declare.
+        let least = self.reserve_least.min(self.reserve);
+        let output = output.max(least.saturating_sub(tokens.input));
+        tokens.add(&Tokens::output(output.min(self.reserve - tokens.input)));
+        tokens
+    }
+
+    /// The units that are reserved for a request at the one limit.
+    pub(super) fn reservation(&self, parts: &request::Parts) -> u64 {
+        match (&self.own_cost, &*self.limits) {
+            (None, [Some(limit)]) => limit.reservation(&self.reserved(parts)),
+            _ => self.cost(parts),
+        }
+    }
+
+    /// The units that are reserved for a request at each of several limits.
+    pub(super) fn reservations(&self, parts: &request::Parts) -> Box<[u64]> {
+        let (tokens, cost) = (self.reserved(parts), self.cost(parts));
+        let limits = self.limits.iter();
+        let units = limits.map(|limit| match limit {
+            Some(limit) => limit.reservation(&tokens),
+            None => cost,
+        });
+        units.collect()
+    }
+
+    /// The units that are reserved for a request at some of the limits, each with its capacity; `None` where responses
+    /// do not charge.
+    pub(in crate::rate_limit) fn reservations_at(
+        &self,
+        limits: impl Iterator<Item = (usize, u64)>,
+        parts: &request::Parts,
+    ) -> impl Iterator<Item = Option<u64>> {
+        let tokens = self.reserved(parts);
+        limits.map(move |(limit, capacity)| {
+            let limit = self.limits[limit].as_ref()?;
+            Some(limit.reservation(&tokens).min(capacity).max(1))
+        })
+    }
+
+    fn cost(&self, parts: &request::Parts) -> u64 {
+        self.own_cost.as_ref().map_or(1, |cost| cost(parts))
+    }
+
+    /// The cost of a request by the head of its response, if `units` were reserved: 0 if it does not count.
+    pub(in crate::rate_limit) fn by_head(&self, response: &response::Parts, units: u64) -> u64 {
+        let by_head = self.by_head.as_ref();
+        by_head.map_or(units, |by_head| by_head(response, units))
+    }
+}

@@ -1,0 +1,10 @@
+//! Costs that are known when a response has ended: what reads them, and what a request declares.
+
+#[doc(hidden)]
+pub mod declared;
+mod reader;
+
+pub use self::{
+    declared::Declared,
+    reader::{Field, FieldReader, SpendReader, SpendReaders},
+};

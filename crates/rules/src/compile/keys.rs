@@ -1,0 +1,176 @@
+//! Keys of files.
+
+use http::HeaderName;
+use tower_ratelimit_rulefile::{
+    Problem, ProblemCode,
+    document::{Node, NodeEntry, NodeValue},
+    listed, nearest,
+};
+
+use super::context::Context;
+use crate::{
+    fields::key::{
+        COOKIE, CUSTOM, FIRST_OF, HEADER, KeyWord, PATH_PARAM, QUERY, SECRET_HEADER, WORDS,
+    },
+    key::{HostKey, MAX_PARTS, RuleKey, Unregistered},
+};
+use tower_ratelimit_layer::key::{
+    BasicUser, BearerToken, Cookie, QueryParameter, RequestMethod, peer::PeerIp, route::Global,
+    sent_value::Header,
+};
+
+/// Words of other limiters for the client's address.
+const ADDRESSES: [&str; 6] = [
+    "ip",
+    "address",
+    "remote_addr",
+    "remote_address",
+    "binary_remote_addr",
+    "client",
+];
+
+impl<'c> Context<'c> {
+    pub(super) fn key(&mut self, node: &'c Node) -> Option<RuleKey> {
+        match &node.value {
+            NodeValue::Scalar(scalar) => self.key_word(&scalar.text, node),
+            NodeValue::List(_) => self.key_parts(node).map(RuleKey::Tuple),
+            NodeValue::Table(entries) => match entries.as_slice() {
+                [entry] => self.key_table(node, entry),
+                _ => None,
+            },
+        }
+    }
+
+    fn key_word(&mut self, word: &str, node: &Node) -> Option<RuleKey> {
+        let Some(word) = KeyWord::of(word) else {
+            self.unknown_key(word, node);
+            return None;
+        };
+        Some(match word {
+            KeyWord::ClientIp => RuleKey::extractor(self.client_ip.clone()),
+            KeyWord::PeerIp => RuleKey::extractor(PeerIp.grouped_by(self.prefix)),
+            KeyWord::Global => RuleKey::extractor(Global),
+            KeyWord::BearerToken => RuleKey::extractor(BearerToken),
+            KeyWord::BasicUser => RuleKey::extractor(BasicUser),
+            KeyWord::Method => RuleKey::extractor(RequestMethod),
+            KeyWord::Host => RuleKey::extractor(HostKey),
+            #[cfg(feature = "axum")]
+            KeyWord::Route => RuleKey::extractor(tower_ratelimit_layer::key::MatchedRoute),
+            #[cfg(not(feature = "axum"))]
+            KeyWord::Route => {
+                let message = "the key `route` needs the feature `axum`";
+                self.report(ProblemCode::R05, &node.span, message);
+                return None;
+            }
+        })
+    }
+
+    fn unknown_key(&mut self, word: &str, node: &Node) {
+        let words = || WORDS.iter().map(|(word, _)| *word);
+        let message = || format!("unknown key {word:?}; there is {}", listed(words()));
+        let problem = |message: String| Problem::new(ProblemCode::R05, &node.span, message);
+        let is_address = ADDRESSES.contains(&word.to_ascii_lowercase().as_str());
+        let is_header = word.contains('-') || word.eq_ignore_ascii_case("authorization");
+        let nearest = nearest(word, words());
+        let problem = match nearest {
+            None if is_address => problem(message()).suggest(Some("client_ip")),
+            None if is_header && word.parse::<HeaderName>().is_ok() => problem(format!(
+                "unknown key {word:?}; a header is a key as a table: `header` with its name, or \
+                 `secret_header` where its value is a secret"
+            )),
+            nearest => problem(message()).suggest(nearest),
+        };
+        self.report.add(problem);
+    }
+
+    fn key_parts(&mut self, node: &'c Node) -> Option<Box<[RuleKey]>> {
+        let items = node.items();
+        if items.is_empty() || items.len() > MAX_PARTS {
+            let message = format!(
+                "a list of {} keys; accepted are 1 to {MAX_PARTS}",
+                items.len()
+            );
+            self.report(ProblemCode::R01, &node.span, message);
+            return None;
+        }
+        let parts: Vec<Option<RuleKey>> = items.iter().map(|item| self.key(item)).collect();
+        parts.into_iter().collect()
+    }
+
+    /// The key of a table, which has this entry only.
+    fn key_table(&mut self, table: &'c Node, entry: &'c NodeEntry) -> Option<RuleKey> {
+        let node = &entry.value;
+        if let Some(choices) = FIRST_OF.of(table) {
+            return match choices.value {
+                NodeValue::List(_) => self.key_parts(node).map(|choices| named(node, choices)),
+                _ => None,
+            };
+        }
+        let text = node.text().filter(|text| !text.is_empty())?;
+        if HEADER.is(entry) {
+            let name = self.header_name(text, &node.span)?;
+            Some(RuleKey::extractor(Header::new(name)))
+        } else if SECRET_HEADER.is(entry) {
+            let name = self.header_name(text, &node.span)?;
+            Some(RuleKey::extractor(Header::new(name).secret()))
+        } else if COOKIE.is(entry) {
+            self.cookie(text, node)
+        } else if QUERY.is(entry) {
+            Some(RuleKey::extractor(QueryParameter::new(text)))
+        } else if PATH_PARAM.is(entry) {
+            Some(RuleKey::PathParameter(text.into()))
+        } else if CUSTOM.is(entry) {
+            self.custom(text, node)
+        } else {
+            None
+        }
+    }
+
+    fn cookie(&mut self, name: &str, node: &Node) -> Option<RuleKey> {
+        let in_names = |byte: u8| byte.is_ascii_graphic() && !b"=;".contains(&byte);
+        if !name.bytes().all(in_names) {
+            let message = format!("{name:?} is no cookie's name");
+            self.report(ProblemCode::R01, &node.span, message);
+            return None;
+        }
+        Some(RuleKey::extractor(Cookie::new(name)))
+    }
+
+    fn custom(&mut self, name: &str, node: &Node) -> Option<RuleKey> {
+        let setup = self.setup;
+        if let Some((_, extractor)) = setup.keys.iter().find(|(known, _)| known == name) {
+            return Some(RuleKey::Extractor(extractor.clone()));
+        }
+        if setup.outside {
+            return Some(RuleKey::extractor(Unregistered));
+        }
+        let known = setup.keys.iter().map(|(name, _)| name.as_str());
+        self.unknown("custom key", name, &node.span, known);
+        None
+    }
+}
+
+/// The alternatives of a `first_of`, each under its name in the file.
+fn named(node: &Node, choices: Box<[RuleKey]>) -> RuleKey {
+    let names = node.items().iter().map(|item| name(item).into());
+    RuleKey::FirstOf(names.zip(choices).collect())
+}
+
+/// The name of a key, such as `client_ip`, `header x-api-key` or `client_ip + method`.
+fn name(node: &Node) -> String {
+    match &node.value {
+        NodeValue::Scalar(word) => word.text.clone(),
+        NodeValue::List(parts) => parts.iter().map(name).collect::<Vec<_>>().join(" + "),
+        NodeValue::Table(entries) => {
+            let named = entries.iter().map(|entry| {
+                let value = name(&entry.value);
+                if HEADER.is(entry) || SECRET_HEADER.is(entry) {
+                    format!("{} {}", HEADER.name(), value.to_ascii_lowercase())
+                } else {
+                    format!("{} {value}", entry.key)
+                }
+            });
+            named.collect()
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Several files as one list of rules, and the settings for all rules: version, store, client address, templates.
+
+use std::{
+    hash::{DefaultHasher, Hash},
+    sync::Arc,
+};
+
+use tower_ratelimit_rulefile::{
+    Format, Problem, ProblemCode, Report, RulesError, SourceText, Span,
+    document::{self, Node},
+    fields::Field,
+    listed,
+};
+
+use super::{
+    context::{Context, Setup},
+    quotas::MAX_ALL_QUOTAS,
+    references, warnings,
+};
+use crate::{
+    cors::{CorsOrigin, CorsOrigins},
+    fields::file::{
+        self, CLIENT_IP_HEADER, CORS_ORIGINS, FILE, IPV6_PREFIX, MAX_KEYS, ON_FAILURE,
+        OnStoreFailure, TRUST,
+    },
+    key::RuleKey,
+    request::RequestReading,
+    rule::Rule,
+};
+pub(super) use tower_ratelimit_client_ip::client_ip::{ClientIp, ClientIpHeader};
+use tower_ratelimit_core::key::IpPrefix;
+
+const VERSION: u64 = 1;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct StoreSettings {
+    pub(crate) max_keys: Option<usize>,
+    pub(crate) on_failure: Option<OnStoreFailure>,
+}
+
+impl StoreSettings {
+    fn of(node: &Node) -> Self {
+        let max_keys = MAX_KEYS.of(node);
+        Self {
+            max_keys: max_keys.and_then(|keys| usize::try_from(keys).ok()),
+            on_failure: ON_FAILURE.of(node),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct SourceFile {
+    pub(crate) source: Arc<SourceText>,
+    pub(crate) format: Format,
+}
+
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) reading: RequestReading,
+    pub(crate) store: StoreSettings,
+    pub(crate) warnings: Vec<Problem>,
+    /// The limits that are left out: the name of a rule, and a field of it.
+    pub(crate) left_out: Vec<(Box<str>, &'static str)>,
+}
+
+impl Compiled {
+    pub(crate) fn keep_requests_only(&mut self) {
+        for rule in &mut self.rules {
+            let fields = rule.keep_requests_only();
+            let left_out = fields.map(|field| (rule.name.clone(), field));
+            self.left_out.extend(left_out);
+        }
+    }
+}
+
+/// The most rules: their positions are numbers of 16 bits.
+const MAX_RULES: usize = 10_000;
+
+/// Compiles all files, one after the other, to one list of rules.
+///
+/// # Errors
+///
+/// All faults, up to twenty.
+pub(crate) fn compile(files: &[SourceFile], setup: &Setup) -> Result<Compiled, RulesError> {
+    let (roots, report) = read_all(files, setup.empty);
+    let mut context = Context {
+        setup,
+        report,
+        templates: Vec::new(),
+        client_ip: ClientIp::behind(std::iter::empty::<&str>()),
+        cors_origins: CorsOrigins::default(),
+        prefix: IpPrefix::new(),
+        defaults: None,
+        default_key: None,
+        money: None,
+        quotas: 0,
+    };
+    let store = context.settings(&roots);
+    let (rules, all_rules) = context.rules(&roots);
+    if context.quotas > MAX_ALL_QUOTAS {
+        // Templates make many of a small file.
+        let message = format!("more than {MAX_ALL_QUOTAS} quotas, each use of a template counted");
+        let problem = Problem::without_place(ProblemCode::R01, message);
+        context.report.add(problem);
+    }
+    if context.report.faults() == 0 && rules.is_empty() && !setup.empty {
+        context.report.add(no_rules(files));
+    }
+    let rules = references::link(rules, &all_rules, &mut context);
+    warnings::warn(&rules, &all_rules, &mut context);
+    let reading = RequestReading {
+        client_ip: context.client_ip,
+        cors_origins: context.cors_origins,
+    };
+    Ok(Compiled {
+        rules,
+        reading,
+        store,
+        warnings: context.report.finish()?,
+        left_out: Vec::new(),
+    })
+}
+
+fn no_rules(files: &[SourceFile]) -> Problem {
+    let message = "there is not a single rule";
+    match files {
+        [] => Problem::without_place(ProblemCode::R02, message),
+        [file] => Problem::new(ProblemCode::R02, &Span::new(&file.source, 0, 0), message),
+        _ => {
+            let names = listed(files.iter().map(|file| &*file.source.name));
+            Problem::without_place(ProblemCode::R02, format!("{message} in {names}"))
+        }
+    }
+}
+
+/// The roots of all files that have one, and the problems of their form. Of several files, one without a rule and
+/// without a setting is a fault unless `accept_empty`: a copy that is slow or has failed leaves such a file, and its
+/// limits would end in silence.
+fn read_all(files: &[SourceFile], accept_empty: bool) -> (Vec<Node>, Report) {
+    // `rules: []` is no accident.
+    let has_content = |root: &Node| {
+        let mut entries = root.entries().iter();
+        entries.any(|entry| entry.key != file::VERSION.name())
+    };
+    let mut report = Report::default();
+    let mut roots: Vec<Node> = Vec::new();
+    for file in files {
+        let faults = report.faults();
+        let root = document::read(&file.source, file.format, &mut report);
+        let root = root.filter(|root| !document::report_manifest(root, &mut report));
+        if let Some(root) = &root {
+            FILE.check(root, &mut report);
+        }
+        let is_empty = report.faults() == faults && !root.as_ref().is_some_and(has_content);
+        if is_empty && files.len() > 1 && !accept_empty {
+            let message = "there is no rule in this file, and no setting for the rules of others";
+            report.push(ProblemCode::R02, &Span::new(&file.source, 0, 0), message);
+        }
+        roots.extend(root);
+    }
+    (roots, report)
+}
+
+impl<'c> Context<'c> {
+    /// Reads the settings for all rules. Each may stand in one file only.
+    fn settings(&mut self, roots: &'c [Node]) -> StoreSettings {
+        for node in roots.iter().filter_map(|root| file::VERSION.node(root)) {
+            if let Some(version) = node.number().filter(|version| *version != VERSION) {
+                let message = format!(
+                    "version {version} of the format is not known; this program reads {VERSION}"
+                );
+                self.report(ProblemCode::R11, &node.span, message);
+            }
+        }
+        let store = self.only(roots, &file::STORE).map(StoreSettings::of);
+        if let Some(client_ip) = self.only(roots, &file::CLIENT_IP) {
+            self.read_client_ip(client_ip);
+        }
+        if self.only(roots, &file::CORS_ORIGINS).is_some() {
+            let mut roots = roots.iter();
+            let root = roots.find(|root| file::CORS_ORIGINS.node(root).is_some());
+            self.cors_origins = root
+                .map(|root| self.read_cors_origins(root))
+                .unwrap_or_default();
+        }
+        self.defaults = self.only(roots, &file::DEFAULTS);
+        if let Some(prices) = self.only(roots, &file::PRICES) {
+            self.money = self.prices(prices);
+        }
+        for templates in roots.iter().filter_map(|root| file::QUOTAS.of(root)) {
+            self.read_templates(templates);
+        }
+        self.check_templates();
+        self.default_key = match self.defaults.and_then(|all| file::DEFAULT_KEY.of(all)) {
+            Some(node) => self.key(node),
+            None => Some(RuleKey::extractor(self.client_ip.clone())),
+        };
+        store.unwrap_or_default()
+    }
+
+    fn read_client_ip(&mut self, node: &'c Node) {
+        if let Some(bits) = IPV6_PREFIX.of(node) {
+            self.prefix = IpPrefix::new().v6(u8::try_from(bits).unwrap_or(128));
+        }
+        let networks = TRUST.all(node, &mut self.report).unwrap_or_default();
+        if let Some(trust) = TRUST.node(node) {
+            match ClientIp::try_behind(networks.iter()) {
+                Ok(client_ip) => self.client_ip = client_ip,
+                Err(_) => {
+                    let message = "trust in everybody would let every client choose its address; \
+                                   list the networks of your proxies";
+                    self.report(ProblemCode::R10, &trust.span, message);
+                }
+            }
+        }
+        if let Some(header) = CLIENT_IP_HEADER.node(node)
+            && let Some(name) = CLIENT_IP_HEADER.of(node, &mut self.report)
+        {
+            if TRUST.node(node).is_none() {
+                let message =
+                    "`header` is read only from proxies that are trusted: list them in `trust`";
+                self.report(ProblemCode::R02, &header.span, message);
+            }
+            self.client_ip = self.client_ip.clone().header(header_named(name));
+        }
+        self.client_ip = self.client_ip.clone().grouped_by(self.prefix);
+    }
+
+    fn read_cors_origins(&mut self, root: &Node) -> CorsOrigins {
+        let origins = CORS_ORIGINS.all(root, &mut self.report).unwrap_or_default();
+        let has_any = origins.iter().any(|one| matches!(one, CorsOrigin::Any));
+        if let Some(list) = CORS_ORIGINS.node(root).filter(|_| has_any)
+            && list.items().len() > 1
+        {
+            let message =
+                "`*` is any origin, so it is alone: list the origins without `*`, or only `*`";
+            self.report(ProblemCode::R01, &list.span, message);
+        }
+        CorsOrigins::new(origins)
+    }
+
+    /// Adds the templates of a file. Reports those that an earlier file has.
+    fn read_templates(&mut self, node: &'c Node) {
+        for entry in node.entries() {
+            let known = self.templates.iter().find(|(name, _)| *name == entry.key);
+            if let Some((_, Some(known))) = known {
+                let message = format!("{:?} is taken: {}", entry.key, known.span.short());
+                self.report(ProblemCode::R03, &entry.key_span, message);
+            }
+        }
+        self.check_null_keys(node.entries());
+        for entry in node.entries() {
+            let name = entry.key.as_str();
+            if name == "unlimited" || name.contains('/') {
+                let message = format!("{name:?} already means something where a quota is said");
+                self.report(ProblemCode::R03, &entry.key_span, message);
+            }
+            // A name that one file has twice is reported with the file's form.
+            if !self.templates.iter().any(|(known, _)| *known == name) {
+                self.templates.push((name, Some(&entry.value)));
+            }
+        }
+    }
+
+    /// Reads each template once, to report its faults at its own place.
+    fn check_templates(&mut self) {
+        // No templates while they are read: a template cannot name another one.
+        let mut templates = std::mem::take(&mut self.templates);
+        for (_, template) in &mut templates {
+            let faults = self.report.faults();
+            let found = template.and_then(|node| self.quota_set(node, "template"));
+            if found.is_none() || self.report.faults() > faults {
+                *template = None;
+            }
+        }
+        self.templates = templates;
+    }
+
+    /// The value of a field that only one file may have.
+    fn only<K>(&mut self, roots: &'c [Node], field: &Field<K>) -> Option<&'c Node> {
+        let mut entries = roots.iter().filter_map(|root| field.entry(root));
+        let first = entries.next()?;
+        for other in entries {
+            let message = format!("{:?} is taken: {}", field.name(), first.key_span.short());
+            self.report(ProblemCode::R03, &other.key_span, message);
+        }
+        Some(&first.value)
+    }
+
+    /// The rules without faults, and the nodes of all rules.
+    fn rules(&mut self, roots: &'c [Node]) -> (Vec<Rule>, Vec<&'c Node>) {
+        let lists = roots.iter().filter_map(|root| file::RULES.of(root));
+        let mut nodes: Vec<&Node> = lists.flat_map(Node::items).collect();
+        if nodes.len() > MAX_RULES {
+            let message = format!("{} rules; accepted are {MAX_RULES}", nodes.len());
+            self.report(ProblemCode::R01, &nodes[MAX_RULES].span, message);
+            nodes.truncate(MAX_RULES);
+        }
+        let mut settings = DefaultHasher::new();
+        for field in [&file::DEFAULTS, &file::CLIENT_IP] {
+            let values = roots.iter().filter_map(|root| field.of(root));
+            values.for_each(|value| value.canonical().hash(&mut settings));
+        }
+        let rules = nodes
+            .iter()
+            .filter_map(|node| self.rule(node, &settings))
+            .collect();
+        (rules, nodes)
+    }
+}
+
+/// The kind of a header: a list where the header is one by its specification, else a single address.
+fn header_named(name: http::HeaderName) -> ClientIpHeader {
+    match name.as_str() {
+        "x-forwarded-for" => ClientIpHeader::XForwardedFor,
+        "forwarded" => ClientIpHeader::Forwarded,
+        "cloudfront-viewer-address" => ClientIpHeader::CloudFrontViewerAddress,
+        _ => ClientIpHeader::Single(name),
+    }
+}

@@ -1,0 +1,343 @@
+//! Quotas of files: texts, tables, lists and templates.
+
+use std::borrow::Cow;
+
+use tower_ratelimit_rulefile::{
+    ProblemCode, Span, document::Node, weekly_time_window::zone as distance_from_utc,
+};
+
+use super::{context::Context, weighted_schedule::weighted};
+use crate::{
+    fields::{
+        matching::ZONE as ZONE_OF_TIME,
+        quota::{COUNTS, NAME, RATE},
+        rule::{
+            DEFAULT_TIER, IN_FLIGHT, OF_QUOTAS, QUOTA, RULE, SCHEDULE, SCHEDULED_QUOTA,
+            SCHEDULED_TIME, TIER, TIER_HEADER, TIER_QUOTAS, WEIGHTED,
+        },
+    },
+    rule_quotas::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
+};
+use tower_ratelimit_core::{
+    error::{ConfigError, ConfigErrorKind},
+    quota::{
+        OwnedQuota, Quota,
+        settings::{Accepts, SETTINGS, Setting},
+    },
+};
+
+const MAX_QUOTAS: usize = 16;
+
+/// The most quotas of all rules that a process should hold, with each use of a template.
+pub(super) const MAX_ALL_QUOTAS: usize = 100_000;
+
+/// The word in place of a quota for a rule without a limit.
+const UNLIMITED: &str = "unlimited";
+
+impl<'c> Context<'c> {
+    pub(super) fn allowance(&mut self, rule: &'c Node, name: &str) -> Option<Allowance> {
+        if let Some(tier) = TIER.of(rule) {
+            for name in [QUOTA.name(), SCHEDULE.name(), WEIGHTED.name()] {
+                if let Some(entry) = rule.entry(name) {
+                    let message = format!("`{name}` is of no use beside `tier`");
+                    self.report(ProblemCode::R02, &entry.key_span, message);
+                }
+            }
+            return self.tiers(tier, name);
+        }
+        let Some(quota) = QUOTA.of(rule) else {
+            if IN_FLIGHT.of(rule).is_some() {
+                for field in OF_QUOTAS {
+                    let name = field.name();
+                    if let Some(entry) = rule.entry(name) {
+                        let message = format!("`{name}` is of no use in a rule without `quota`");
+                        self.report(ProblemCode::R02, &entry.key_span, message);
+                    }
+                }
+                return Some(Allowance::Always(None));
+            }
+            // A misspelt field is reported, and is the cause.
+            if RULE.has_unknown(rule) {
+                return None;
+            }
+            let message = format!(
+                "the rule {name:?} limits nothing: it has no `quota`, no `tier` and no `in_flight`"
+            );
+            self.report(ProblemCode::R02, &rule.span, message);
+            return None;
+        };
+        let otherwise = self.quota_set(quota, name);
+        let is_weighted = WEIGHTED.of(rule).unwrap_or(false);
+        let Some(schedule) = SCHEDULE.of(rule) else {
+            if let Some(entry) = WEIGHTED.entry(rule).filter(|_| is_weighted) {
+                let message = "`weighted` is of no use without `schedule`";
+                self.report(ProblemCode::R02, &entry.key_span, message);
+            }
+            return otherwise.map(Allowance::Always);
+        };
+        if is_weighted {
+            return self.weighted_schedule(schedule, name, otherwise);
+        }
+        Some(Allowance::Scheduled {
+            times: self.scheduled(schedule, name, None).into(),
+            otherwise: otherwise?,
+        })
+    }
+
+    fn weighted_schedule(
+        &mut self,
+        schedule: &'c Node,
+        name: &str,
+        otherwise: Option<Option<QuotaSet>>,
+    ) -> Option<Allowance> {
+        let zone = times_of(schedule).find_map(name_of_zone);
+        let is_one_zone = zone.is_none_or(|zone| self.is_one_zone(schedule, zone));
+        let times = self.scheduled(schedule, name, zone);
+        if !is_one_zone {
+            return None;
+        }
+        match weighted(zone, &times, otherwise?.as_ref()) {
+            Ok(set) => Some(Allowance::Always(Some(set))),
+            Err(message) => {
+                self.report(ProblemCode::R04, &schedule.span, message);
+                None
+            }
+        }
+    }
+
+    /// Whether the system knows a zone that a weighted schedule names, and all of its times are in it. Reports the
+    /// times that are not.
+    fn is_one_zone(&mut self, schedule: &Node, name: &str) -> bool {
+        let unknown = Quota::per_day(1).in_civil_time(Some(name), None).err();
+        let unknown = unknown.map(|error| error.to_string());
+        let mut is_one = true;
+        for time in times_of(schedule) {
+            let message = match name_of_zone(time) {
+                Some(same) if same == name => unknown.clone(),
+                _ => Some(format!(
+                    "`weighted` with times in {name:?} and in another zone; accepted is one name for all \
+                     times, or distances from UTC"
+                )),
+            };
+            if let Some(message) = message {
+                let span = &ZONE_OF_TIME.node(time).unwrap_or(time).span;
+                self.report(ProblemCode::R08, span, message);
+                is_one = false;
+            }
+        }
+        is_one
+    }
+
+    /// The quotas of a schedule without fault, whose times are those of a zone if it is named.
+    fn scheduled(&mut self, schedule: &'c Node, name: &str, zone: Option<&str>) -> Vec<Scheduled> {
+        let mut times = Vec::new();
+        for item in schedule.items() {
+            let time = SCHEDULED_TIME.of(item);
+            let windows = time.map(|time| self.times(time, zone.is_some()));
+            let quota = SCHEDULED_QUOTA.of(item);
+            let quotas = quota.and_then(|quota| self.quota_set(quota, name));
+            if let (Some(windows), Some(quotas)) = (windows, quotas) {
+                times.push(Scheduled { windows, quotas });
+            }
+        }
+        times
+    }
+
+    fn tiers(&mut self, node: &'c Node, name: &str) -> Option<Allowance> {
+        let mut tiers = Vec::new();
+        let entries = TIER_QUOTAS.of(node)?.entries();
+        self.check_null_keys(entries);
+        for entry in entries {
+            let set = self.quota_set(&entry.value, name);
+            tiers.push((Box::from(entry.key.as_str()), set.unwrap_or(None)));
+        }
+        let header = TIER_HEADER.of(node, &mut self.report);
+        let default = DEFAULT_TIER.of(node)?;
+        let position = entries.iter().position(|entry| entry.key == default);
+        if let (None, Some(default_node)) = (position, DEFAULT_TIER.node(node)) {
+            let known = entries.iter().map(|entry| entry.key.as_str());
+            self.unknown("tier", default, &default_node.span, known);
+        }
+        Some(Allowance::Tiers {
+            header: header?,
+            default: position?,
+            tiers: tiers.into(),
+        })
+    }
+
+    /// The quotas of a value: `Some(None)` is unlimited, `None` a fault, which is reported.
+    pub(super) fn quota_set(&mut self, node: &'c Node, rule: &str) -> Option<Option<QuotaSet>> {
+        let Some(text) = node.text() else {
+            return self.quotas_of(node, rule).map(Some);
+        };
+        if text == UNLIMITED {
+            return Some(None);
+        }
+        let template = self.templates.iter().find(|(name, _)| *name == text);
+        if let Some((_, template)) = template {
+            // The faults of a template are reported once, at its own place.
+            let template = (*template)?;
+            return match template.text() {
+                Some(UNLIMITED) => Some(None),
+                _ => self.quotas_of(template, rule).map(Some),
+            };
+        }
+        if !text.contains('/') && !text.starts_with(|c: char| c.is_ascii_digit()) {
+            let templates = self.templates.clone();
+            let known = templates.iter().map(|(name, _)| *name).chain([UNLIMITED]);
+            self.unknown("quota", text, &node.span, known);
+            return None;
+        }
+        self.quotas_of(node, rule).map(Some)
+    }
+
+    fn quotas_of(&mut self, node: &'c Node, rule: &str) -> Option<QuotaSet> {
+        let items = split(node);
+        if items.is_empty() || items.len() > MAX_QUOTAS {
+            let message = format!("{} quotas; accepted are 1 to {MAX_QUOTAS}", items.len());
+            self.report(ProblemCode::R04, &node.span, message);
+            return None;
+        }
+        self.quotas += items.len();
+        if self.quotas > MAX_ALL_QUOTAS {
+            return None;
+        }
+        let quotas: Vec<Option<OwnedQuota>> = items
+            .iter()
+            .map(|(item, text)| self.quota(item, *text))
+            .collect();
+        let quotas: Vec<OwnedQuota> = quotas.into_iter().collect::<Option<_>>()?;
+        let mut names: Vec<Cow<'static, str>> = Vec::new();
+        let mut set = Vec::new();
+        for (at, (quota, (item, _))) in quotas.iter().zip(&items).enumerate() {
+            let name = quota.name_in(quotas.len());
+            if names.contains(&name) {
+                let message = format!("two quotas are named {name:?}; names have to be unique");
+                self.report(ProblemCode::R04, &item.span, message);
+            }
+            let policy = match quotas.len() {
+                1 => rule.to_owned(),
+                _ => format!("{rule}.{name}"),
+            };
+            names.push(name);
+            set.push(self.counted_quota(quota, item, (rule, at), policy));
+        }
+        Some(QuotaSet::new(set))
+    }
+
+    /// A quota with the units that it counts, and the identity of its counter at this index of the rule.
+    fn counted_quota(
+        &mut self,
+        quota: &OwnedQuota,
+        item: &'c Node,
+        (rule, at): (&str, usize),
+        policy: String,
+    ) -> RuleQuota {
+        let counts = self.counts(item);
+        let counter = CounterId::new(rule, at, quota, counts.as_ref());
+        let mut shape = quota.quota();
+        if counts.is_some() {
+            if !shape.can_spend() {
+                let span = &COUNTS.node(item).unwrap_or(item).span;
+                let message = "`counts` in a leaky bucket, whose queue has no place for units that were used \
+                               already; accepted are the other algorithms";
+                self.report(ProblemCode::R15, span, message);
+            } else if item.get("debt").is_none() && shape.debt_units() == 0 {
+                shape = shape.debt(shape.capacity());
+            }
+        }
+        let quota = shape.named_owned(policy);
+        if let Err(error) = quota.check() {
+            self.report(ProblemCode::R04, &item.span, error.to_string());
+        }
+        RuleQuota {
+            quota,
+            counter,
+            counts,
+        }
+    }
+
+    fn quota(&mut self, node: &Node, text: Option<&str>) -> Option<OwnedQuota> {
+        if let Some(name) = NAME.node(node)
+            && let Some(text) = name.unquoted_text()
+        {
+            self.check_null(text, false, &name.span);
+        }
+        let read = match text {
+            Some(text) => text.trim().parse::<Quota>().map(OwnedQuota::from),
+            None => table_quota(node)?,
+        };
+        match read {
+            Ok(quota) => Some(quota),
+            Err(error) => {
+                let span = span_of(node, &error);
+                self.report(ProblemCode::R04, span, error.to_string());
+                None
+            }
+        }
+    }
+}
+
+fn times_of(schedule: &Node) -> impl Iterator<Item = &Node> {
+    let items = schedule.items().iter();
+    items
+        .filter_map(|item| SCHEDULED_TIME.of(item))
+        .flat_map(Node::items)
+}
+
+/// The name of a time's zone; `None` for a distance from UTC.
+fn name_of_zone(time: &Node) -> Option<&str> {
+    let text = ZONE_OF_TIME.node(time)?.text()?;
+    let is_name = text.starts_with(|first: char| first.is_ascii_alphabetic());
+    (is_name && distance_from_utc(text).is_err()).then_some(text)
+}
+
+/// The quotas of a value: each table as a whole, and each part of a text between semicolons.
+fn split(node: &Node) -> Vec<(&Node, Option<&str>)> {
+    let split = |item| {
+        let parts: Vec<Option<&str>> = match Node::text(item) {
+            Some(text) => text.split(';').map(Some).collect(),
+            None => vec![None],
+        };
+        parts.into_iter().map(move |part| (item, part))
+    };
+    node.items().iter().flat_map(split).collect()
+}
+
+/// The quota of a table. `None` if it has no rate, which the check of its fields reports.
+fn table_quota(node: &Node) -> Option<Result<OwnedQuota, ConfigError>> {
+    let value = |setting: &'static Setting| {
+        let value = node.get(setting.field)?;
+        let value = match setting.accepts {
+            Accepts::Number(least, most) => {
+                let number = value.number();
+                number
+                    .filter(|number| (least..=most).contains(number))?
+                    .to_string()
+            }
+            _ if setting.field == "varying" => value.text()?.replace(' ', ""),
+            _ => value.text()?.trim().to_owned(),
+        };
+        Some((setting.field, value))
+    };
+    let values = SETTINGS.iter().filter_map(value).collect();
+    let name = NAME.of(node).map(str::to_owned);
+    Some(OwnedQuota::of_table(RATE.of(node)?, name, values))
+}
+
+fn span_of<'n>(node: &'n Node, error: &ConfigError) -> &'n Span {
+    let value = match error.kind() {
+        ConfigErrorKind::Name => NAME.node(node),
+        ConfigErrorKind::Calendar => node
+            .get("algorithm")
+            .filter(|word| word.text() != Some("fixed_window"))
+            .or_else(|| node.get("starting_on"))
+            .or_else(|| node.get("zone")),
+        kind => {
+            let setting = SETTINGS.iter().find(|setting| setting.fault == kind);
+            setting.and_then(|setting| node.get(setting.field))
+        }
+    };
+    let value = value.or_else(|| RATE.node(node));
+    &value.unwrap_or(node).span
+}

@@ -1,0 +1,231 @@
+//! Warnings about rules without faults: unreachable ones, and those that clients can evade or use up for others.
+
+use std::collections::HashSet;
+
+use http::header;
+use tower_ratelimit_rulefile::{
+    ProblemCode,
+    document::{Node, NodeValue},
+    fields::{Field, Text, Tree},
+};
+
+use super::{context::Context, likely_mistakes, spend};
+use crate::{
+    fields::{
+        key::{self, FIRST_OF, KeyWord},
+        matching::{AUTHENTICATED, CLIENT, HEADER, HOST, NOT, QUERY},
+        rule::{MATCH, PRIORITY, TIER, TIER_HEADER},
+    },
+    matcher::{Matcher, Pattern},
+    priority,
+    rule::{Rule, RuleAction},
+};
+
+/// The most rules that each other one is compared with.
+const MAX_COMPARED: usize = 500;
+
+/// Adds the warnings about rules without faults. `nodes` are all rules.
+pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
+    if context.report.faults() > 0 {
+        return;
+    }
+    let replaced: HashSet<u16> = rules
+        .iter()
+        .flat_map(|rule| rule.replaces.iter().copied())
+        .collect();
+    let counts = |rule: &&Rule| !rule.shadow && (limits(rule) || rule.action == RuleAction::Deny);
+    let counting: Vec<&Rule> = rules.iter().filter(counts).take(MAX_COMPARED).collect();
+    let mut ends: Vec<&Rule> = Vec::new();
+    // Without faults both lists have the same rules.
+    for (at, (rule, node)) in rules.iter().zip(nodes).enumerate() {
+        if let Some(end) = ends.iter().find(|end| covers(&end.matcher, &rule.matcher)) {
+            let message = format!(
+                "no request reaches the rule {:?}: {:?} ({}) ends the list for all that it matches",
+                rule.name,
+                end.name,
+                end.span.short()
+            );
+            context.report(ProblemCode::W21, &rule.span, message);
+        } else {
+            left_out_by_clients(rule, node, &counting, context);
+        }
+        // A rule that another one may replace does not always end the list.
+        if rule.always_ends_the_list()
+            && !replaced.contains(&(at as u16))
+            && ends.len() < MAX_COMPARED
+        {
+            ends.push(rule);
+        }
+        chosen_by_clients(rule, node, context);
+        likely_mistakes::warn(rule, node, context);
+        spend::warn(rule, node, context);
+        if rule.action.limits() && !rule.overflows() {
+            shared_by_all(rule, node, context);
+        }
+    }
+}
+
+/// Whether every request that fits `other` also fits `own`. `false` may be wrong, `true` is not.
+fn covers(own: &Matcher, other: &Matcher) -> bool {
+    fn among<T: PartialEq>(own: Option<&[T]>, other: Option<&[T]>) -> bool {
+        own.is_none_or(|own| other.is_some_and(|other| other.iter().all(|item| own.contains(item))))
+    }
+    let paths = own.paths.as_ref().is_none_or(|own| {
+        let covered = |path| own.iter().any(|pattern| pattern.covers(path));
+        other
+            .paths
+            .as_ref()
+            .is_some_and(|other| other.iter().all(covered))
+    });
+    let others = own.authenticated.is_none() && own.not.is_none();
+    among(own.methods.as_deref(), other.methods.as_deref())
+        && paths
+        && among(own.routes.as_deref(), other.routes.as_deref())
+        && among(own.hosts.as_deref(), other.hosts.as_deref())
+        && among(own.clients.as_deref(), other.clients.as_deref())
+        && among(own.times.as_deref(), other.times.as_deref())
+        && own
+            .headers
+            .iter()
+            .all(|header| other.headers.contains(header))
+        && own.query.iter().all(|query| other.query.contains(query))
+        && others
+}
+
+/// Warns of keys and tiers that a client chooses by a header or a query parameter, and of rules that a client evades.
+fn chosen_by_clients(rule: &Rule, node: &Node, context: &mut Context<'_>) {
+    let key = context.key_of(node);
+    let key = key.filter(|_| rule.action.limits());
+    let key_part = |field| key.and_then(|key| key_part(key, field));
+    let tier = TIER.of(node).and_then(|tier| TIER_HEADER.node(tier));
+    let class = PRIORITY.of(node).and_then(|of| priority::HEADER.node(of));
+    let name = |node: &Node| node.text().unwrap_or_default().to_owned();
+    let found = [
+        key_part(&key::HEADER).map(|header| {
+            let cause = format!("the key is the header {:?}", name(header));
+            (header, cause, "it has as many limits as it likes")
+        }),
+        key_part(&key::QUERY).map(|query| {
+            let cause = format!("the key is the query parameter {:?}", name(query));
+            (query, cause, "it has as many limits as it likes")
+        }),
+        tier.map(|header| {
+            let cause = format!("the tier is the header {:?}", name(header));
+            (header, cause, "it chooses the best one")
+        }),
+        class.map(|header| {
+            let cause = format!("the priority is the header {:?}", name(header));
+            (header, cause, "it chooses the best class")
+        }),
+        exempted_by(rule, node).map(|(node, name)| {
+            let cause = format!("{:?} exempts requests by {name}", rule.name);
+            (node, cause, "it is exempt when it likes")
+        }),
+        evaded_by(rule, node).map(|(node, name)| {
+            let cause = format!("{:?} does not apply where `not` fits {name}", rule.name);
+            (node, cause, "it evades the rule when it likes")
+        }),
+    ];
+    for (node, cause, effect) in found.into_iter().flatten() {
+        let message = format!(
+            "{cause}, which any client can write: {effect}, unless a proxy or an outer layer \
+             writes it"
+        );
+        context.report(ProblemCode::W22, &node.span, message);
+    }
+}
+
+/// Warns of a limit that clients evade by leaving out a header, a query parameter or a host, if no other rule counts or
+/// denies the request without it.
+fn left_out_by_clients(rule: &Rule, node: &Node, counting: &[&Rule], context: &mut Context<'_>) {
+    if rule.shadow || !limits(rule) || exempted_by(rule, node).is_some() {
+        return;
+    }
+    let Some((field, name)) = MATCH.of(node).and_then(chosen_field) else {
+        return;
+    };
+    // A request without it is another one.
+    let mut headers = rule.matcher.headers.iter();
+    if headers.any(|condition| condition.name() == header::UPGRADE) {
+        return;
+    }
+    let bare = without_chosen_fields(&rule.matcher);
+    if !counting.iter().any(|other| covers(&other.matcher, &bare)) {
+        let message = format!(
+            "{:?} applies only by {name}, which any client can leave out or write otherwise: no other limit \
+             counts the request then, unless a proxy or an outer layer writes it",
+            rule.name
+        );
+        context.report(ProblemCode::W22, &field.span, message);
+    }
+}
+
+/// The matcher of requests that leave out all headers, query parameters and hosts of this one.
+fn without_chosen_fields(matcher: &Matcher) -> Matcher {
+    let mut bare = matcher.clone();
+    bare.hosts = None;
+    for condition in &mut bare.headers {
+        *condition = condition.absent();
+    }
+    let absent = |(_, pattern): &mut (_, Pattern)| *pattern = Pattern::Absent;
+    bare.query.iter_mut().for_each(absent);
+    bare
+}
+
+fn limits(rule: &Rule) -> bool {
+    let has_limit = rule.in_flight.is_some() || !rule.allowance.sets().is_empty();
+    rule.action.limits() && has_limit
+}
+
+/// The header, query parameter or host of a match that exempts requests from other rules.
+fn exempted_by<'n>(rule: &Rule, node: &'n Node) -> Option<(&'n Node, String)> {
+    let exempts = rule.action != RuleAction::Deny && !rule.shadow && rule.exempts_from_others();
+    chosen_field(MATCH.of(node).filter(|_| exempts)?)
+}
+
+/// The header, query parameter or host of a `not` that lets requests evade the rule itself.
+fn evaded_by<'n>(rule: &Rule, node: &'n Node) -> Option<(&'n Node, String)> {
+    let limits = rule.action != RuleAction::Allow && !rule.shadow;
+    chosen_field(NOT.of(MATCH.of(node).filter(|_| limits)?)?)
+}
+
+/// A field of the match whose value the client chooses. `None` if the match also has a field that clients cannot choose.
+fn chosen_field(matcher: &Node) -> Option<(&Node, String)> {
+    if CLIENT.node(matcher).is_some() || AUTHENTICATED.node(matcher).is_some() {
+        return None;
+    }
+    let named = |field: &Field<Tree>, kind: &str| {
+        let mut entries = field.entries(matcher).iter();
+        let entry = entries.find(|entry| entry.value.boolean() != Some(false))?;
+        Some((&entry.value, format!("the {kind} {:?}", entry.key)))
+    };
+    let host = || Some((HOST.node(matcher)?, "the host".to_owned()));
+    named(&HEADER, "header")
+        .or_else(|| named(&QUERY, "query parameter"))
+        .or_else(host)
+}
+
+fn key_part<'n>(key: &'n Node, field: &Field<Text>) -> Option<&'n Node> {
+    match &key.value {
+        NodeValue::Scalar(_) => None,
+        NodeValue::List(parts) => parts.iter().find_map(|part| key_part(part, field)),
+        NodeValue::Table(_) => {
+            let choices = FIRST_OF.of(key);
+            let choice = || key_part(choices?, field);
+            field.node(key).or_else(choice)
+        }
+    }
+}
+
+/// Warns of a limit that one client can use up for all.
+fn shared_by_all(rule: &Rule, node: &Node, context: &mut Context<'_>) {
+    let is_global = |key: &&Node| key.text().and_then(KeyWord::of) == Some(KeyWord::Global);
+    let Some(key) = context.key_of(node).filter(is_global) else {
+        return;
+    };
+    if !rule.shadow && limits(rule) {
+        let message = "all clients share this limit, so that one of them can use it up for all; \
+                       put a limit for each client beside it";
+        context.report(ProblemCode::W23, &key.span, message);
+    }
+}

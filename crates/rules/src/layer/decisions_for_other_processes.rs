@@ -1,0 +1,189 @@
+//! Decisions for requests that another process handles.
+
+use std::time::Instant;
+
+use http::request::Parts;
+
+use super::{
+    handle::RulesHandle,
+    limits_of_set::{LimitOfSet, limits_of_set},
+};
+use crate::{
+    explain::RulesOutcome,
+    rule_set::Rules,
+    select::{ChargeOfRule, RulesVerdict},
+    store::RuleLimits,
+};
+use tower_ratelimit_core::{
+    decision::{Decision, Policy},
+    error::LimiterError,
+    key::Key,
+    limiter::{Call, Charge, Limiter, OpRef, Pending},
+    small_list::SmallList,
+};
+use tower_ratelimit_layer::{
+    observe::{Decided, Event, KeysOf, Observer},
+    rate_limit::FewCharges,
+};
+
+impl RulesHandle {
+    /// Decides a request that another process handles, such as one of a proxy: returns the outcome of the rules, and
+    /// the decision of the limits that apply. A request whose outcome is [`Overflowed`](RulesOutcome::Overflowed)
+    /// passes, even if the decision is a denial.
+    ///
+    /// The limits are charged and the layer's observer is notified, unless it is a `dry_run`. `cost` replaces the cost
+    /// of each rule. The request never waits, and takes no permit of `in_flight`, since its end is unknown. Limits with `count_if` count it at once.
+    ///
+    /// # Errors
+    ///
+    /// When a limiter cannot decide.
+    pub fn check(
+        &self,
+        parts: &Parts,
+        cost: Option<u32>,
+        dry_run: bool,
+    ) -> impl Future<Output = Result<(RulesOutcome, Option<Decision>), LimiterError>> + Send + use<>
+    {
+        let rules = self.rules();
+        let verdict = rules.select(parts, rules.now());
+        let mut outcome = RulesOutcome::of(&verdict);
+        let (mut shadows, mut hard) = (Vec::new(), Vec::new());
+        if let RulesVerdict::Limited(charges) = &verdict {
+            (shadows, hard) = charges.iter().partition(|charge| charge.rule.shadow);
+        }
+        let terms = CheckTerms {
+            rules: &rules,
+            cost,
+            // Nothing is charged for responses, since none is seen.
+            units: 0,
+            dry_run,
+        };
+        let shadows = shadows
+            .drain(..)
+            .filter_map(|charge| terms.request(&[charge]));
+        let shadows: Vec<PendingCheck> = shadows.collect();
+        let pending = terms.request(&hard);
+        let observer = self.observer().filter(|_| !dry_run);
+        async move {
+            for shadow in shadows {
+                // A shadow denies no request, even if it fails.
+                drop(shadow.answer(observer.as_deref(), true).await.0);
+            }
+            let Some(pending) = pending else {
+                return Ok((outcome, None));
+            };
+            let (decision, overflowed) = pending.answer(observer.as_deref(), false).await;
+            if !overflowed.is_empty() {
+                outcome = RulesOutcome::Overflowed(overflowed);
+            }
+            Ok((outcome, Some(decision?)))
+        }
+    }
+}
+
+/// A pending decision of limits that are charged together.
+pub(super) struct PendingCheck {
+    keys: SmallList<Key, 1>,
+    cost: u64,
+    policies: Box<[Policy]>,
+    /// The names of the rules whose denials do not end the request, at the index of the limit.
+    overflow: Vec<Option<String>>,
+    requested_at: Instant,
+    answer: Pending<<RuleLimits as Limiter>::Future>,
+}
+
+impl PendingCheck {
+    /// The decision, and the names of the rules that denied the request without an end of it.
+    pub(super) async fn answer(
+        self,
+        observer: Option<&(dyn Observer + 'static)>,
+        shadow: bool,
+    ) -> (Result<Decision, LimiterError>, Vec<String>) {
+        let answer = self.answer.await;
+        let names = &self.overflow;
+        let may_overflow = |limit: usize| !shadow && names[limit].is_some();
+        let overflowed = match &answer {
+            Ok(decision) if decision.overflows(names.len(), may_overflow) => {
+                let denying = decision.denying(names.len());
+                denying.filter_map(|limit| names[limit].clone()).collect()
+            }
+            _ => Vec::new(),
+        };
+        if let Some(observer) = observer {
+            let policies = &*self.policies;
+            let keys = self.keys.as_slice().iter();
+            let charges = keys.map(|key| Charge::new(key, OpRef::Acquire(self.cost)));
+            let charges = FewCharges::collected(charges);
+            let decided = |decision| Decided {
+                shadow,
+                ..Decided::now(
+                    decision,
+                    KeysOf::Each(charges.as_slice()),
+                    self.cost,
+                    Some(self.requested_at),
+                )
+            };
+            observer.observe(&match &answer {
+                Ok(decision) if overflowed.is_empty() => Event::Decided(decided(decision)),
+                Ok(decision) => Event::Overflowed(decided(decision)),
+                Err(error) => Event::Failed { policies, error },
+            });
+        }
+        (answer, overflowed)
+    }
+}
+
+pub(super) struct CheckTerms<'r> {
+    pub(super) rules: &'r Rules,
+    pub(super) cost: Option<u32>,
+    /// The cost at limits that responses charge.
+    pub(super) units: u64,
+    pub(super) dry_run: bool,
+}
+
+impl CheckTerms<'_> {
+    /// Requests a decision of limits that are charged together; `None` for no limits.
+    pub(super) fn request(&self, charges: &[&ChargeOfRule<'_>]) -> Option<PendingCheck> {
+        let requested_at = Instant::now();
+        let of_each = charges.iter().map(|charge| {
+            let limits = limits_of_set(self.rules, charge.rule, charge.set_index, charge.quotas);
+            (*charge, limits)
+        });
+        let of_each: Vec<_> = of_each.collect();
+        let limits = || {
+            let of_each = of_each.iter();
+            of_each.flat_map(|(charge, limits)| limits.iter().map(move |limit| (*charge, limit)))
+        };
+        let cost_of = |(charge, limit): (&ChargeOfRule<'_>, &LimitOfSet)| {
+            if limit.counts_units {
+                return self.units;
+            }
+            u64::from(self.cost.unwrap_or(charge.cost))
+        };
+        let cost = limits().map(cost_of).max()?;
+        let op: fn(u64) -> OpRef<'static> = if self.dry_run {
+            OpRef::Peek
+        } else {
+            OpRef::Acquire
+        };
+        let list = limits().map(|(charge, limit)| {
+            let cost = cost_of((charge, limit));
+            limit.charge(charge, false).op(op(cost))
+        });
+        let list = FewCharges::collected(list);
+        let overflow = limits().map(|(charge, _)| {
+            let rule = charge.rule;
+            rule.overflows().then(|| rule.name.to_string())
+        });
+        let policies = limits().flat_map(|(_, limit)| limit.policies.iter().cloned());
+        let keys: Vec<_> = limits().map(|(charge, _)| charge.key.clone()).collect();
+        Some(PendingCheck {
+            answer: self.rules.limits().call(&Call::of(list.as_slice())),
+            keys: SmallList::of_exact(keys.into_iter()),
+            cost,
+            policies: policies.collect(),
+            overflow: overflow.collect(),
+            requested_at,
+        })
+    }
+}

@@ -1,0 +1,223 @@
+//! The layer of rules, and its settings.
+
+use std::{
+    fmt,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
+
+use tower_layer::Layer;
+
+use super::{
+    handle::{RulesHandle, Shared},
+    holding::HoldingRulesLimit,
+    in_flight_tables::InFlightTables,
+    rule_admissions::{Admissions, LayerSettings},
+    service::RulesLimit,
+};
+use crate::rule_set::Rules;
+use tower_ratelimit_core::reject::{IsResponse, ProblemJson, RejectFn, Rejection};
+pub(super) use tower_ratelimit_layer::{
+    middleware::gate::Gate, observe::Observer, rate_limit::SharedQueues,
+};
+use tower_ratelimit_rulefile::RulesError;
+
+/// Limits requests by [`Rules`], and keeps the counts when the files are read again.
+///
+/// Every limit that matches a request is charged, or none: in this process in one step, in Redis by refunds. See the page
+/// of the [guide](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/struct.rules.html).
+///
+/// ```
+/// use tower_ratelimit::rules::{Format, Rules, RulesLayer};
+///
+/// # #[cfg(feature = "axum")] {
+/// use axum::{Router, routing::get};
+///
+/// // Or `RulesLayer::from_path("rules.yaml")?`.
+/// let text = "rules: [{name: api, match: {path: '/api/**'}, quota: 10/second}]";
+/// let layer = RulesLayer::new(Rules::builder().parse(text, Format::Yaml)?);
+/// let app: Router = Router::new().route("/api/hello", get("hello")).layer(layer);
+/// # }
+/// # Ok::<(), tower_ratelimit::rules::RulesError>(())
+/// ```
+///
+/// Clones share the rules and the counts.
+#[must_use]
+pub struct RulesLayer<R = ProblemJson> {
+    rules: Rules,
+    settings: Arc<LayerSettings<R>>,
+    /// Created once, since axum calls `layer` for every route.
+    shared: Arc<OnceLock<Arc<Shared<R>>>>,
+}
+
+impl RulesLayer {
+    /// A layer of these rules.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            settings: Arc::new(LayerSettings {
+                rejection: Arc::new(ProblemJson),
+                observer: None,
+                expose_decision: false,
+                grpc: true,
+                queues: SharedQueues::new(),
+                in_flight: InFlightTables::default(),
+                holds_permits: false,
+                follows_bodies: false,
+            }),
+            shared: Arc::default(),
+        }
+    }
+
+    /// A layer of the rules in a file, or in all rule files of a directory. They count in this process. See [`RulesBuilder::read`](crate::RulesBuilder::read).
+    ///
+    /// # Errors
+    ///
+    /// The same as [`RulesBuilder::read`](crate::RulesBuilder::read).
+    pub fn from_path(path: impl AsRef<Path>) -> Result<Self, RulesError> {
+        Rules::from_path(path).map(Self::new)
+    }
+}
+
+impl<R> RulesLayer<R> {
+    fn with<R2>(
+        self,
+        change: impl FnOnce(&LayerSettings<R>) -> LayerSettings<R2>,
+    ) -> RulesLayer<R2> {
+        RulesLayer {
+            settings: Arc::new(change(&self.settings)),
+            rules: self.rules,
+            shared: Arc::default(),
+        }
+    }
+
+    /// Sets the response to a request that does not pass. Defaults to
+    /// [`ProblemJson`](tower_ratelimit_core::reject::ProblemJson).
+    pub fn rejection<R2>(self, rejection: R2) -> RulesLayer<R2> {
+        self.with(|settings| settings.with_rejection(Arc::new(rejection)))
+    }
+
+    /// Sets a closure that makes the response to a request that does not pass. See
+    /// [`RateLimitLayer::rejection_fn`](tower_ratelimit_layer::rate_limit::layer::RateLimitLayer::rejection_fn).
+    pub fn rejection_fn<F, T>(self, rejection: F) -> RulesLayer<RejectFn<F>>
+    where
+        F: Fn(&Rejection<'_>) -> T + Send + Sync + 'static,
+        T: IsResponse,
+    {
+        self.rejection(RejectFn::new(rejection))
+    }
+
+    /// Sets the observer of all decisions and reloads. Policies have the names of their rules. Defaults to none.
+    pub fn observer(self, observer: impl Observer) -> Self {
+        self.with(|settings| LayerSettings {
+            observer: Some(Arc::new(observer)),
+            ..settings.clone()
+        })
+    }
+
+    /// Puts the [`Decision`](tower_ratelimit_core::Decision) into the extensions of requests that pass. Defaults to
+    /// false. See [`RateLimitLayer::expose_decision`](tower_ratelimit_layer::rate_limit::layer::RateLimitLayer::expose_decision).
+    pub fn expose_decision(self, expose: bool) -> Self {
+        self.with(|settings| LayerSettings {
+            expose_decision: expose,
+            ..settings.clone()
+        })
+    }
+
+    /// Whether calls that look like gRPC get a gRPC response. Defaults to true. See
+    /// [`RateLimitLayer::grpc`](tower_ratelimit_layer::rate_limit::layer::RateLimitLayer::grpc).
+    pub fn grpc(self, grpc: bool) -> Self {
+        self.with(|settings| LayerSettings {
+            grpc,
+            ..settings.clone()
+        })
+    }
+}
+
+impl<R: Send + Sync + 'static> RulesLayer<R> {
+    /// This layer with responses that have a body of their own: it holds the permits of `in_flight`, and `spend` follows
+    /// it. Call it last; the rules are read with
+    /// [`RulesBuilder::accept_in_flight`](crate::RulesBuilder::accept_in_flight) or
+    /// [`RulesBuilder::accept_spend`](crate::RulesBuilder::accept_spend).
+    pub fn holding(self) -> HoldingRulesLayer<R> {
+        HoldingRulesLayer(self.with(|settings| LayerSettings {
+            holds_permits: true,
+            follows_bodies: true,
+            ..settings.clone()
+        }))
+    }
+
+    fn shared(&self) -> &Arc<Shared<R>> {
+        self.shared.get_or_init(|| {
+            if let Some(fault) = self.settings.fault_of(&self.rules) {
+                panic!("{fault}");
+            }
+            let admissions = Admissions::new(self.rules.clone(), Arc::clone(&self.settings));
+            Arc::new(Shared::new(admissions))
+        })
+    }
+
+    /// A handle to the rules of this layer with its current settings: call it after the last setter.
+    ///
+    /// # Panics
+    ///
+    /// If a rule has `in_flight` or `spend`: such rules need [`holding`](Self::holding).
+    pub fn handle(&self) -> RulesHandle {
+        RulesHandle::new(Arc::clone(self.shared()))
+    }
+}
+
+impl<S, R: Send + Sync + 'static> Layer<S> for RulesLayer<R> {
+    type Service = RulesLimit<S, R>;
+
+    fn layer(&self, inner: S) -> RulesLimit<S, R> {
+        Gate::new(inner, super::service::ByRules(Arc::clone(self.shared())))
+    }
+}
+
+impl<R> Clone for RulesLayer<R> {
+    fn clone(&self) -> Self {
+        Self {
+            rules: self.rules.clone(),
+            settings: Arc::clone(&self.settings),
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<R> fmt::Debug for RulesLayer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RulesLayer")
+            .field("rules", &self.rules.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A [`RulesLayer`] whose responses hold the permits of `in_flight`, and are followed by `spend`. Created by [`RulesLayer::holding`].
+#[derive(Debug)]
+#[must_use]
+pub struct HoldingRulesLayer<R = ProblemJson>(RulesLayer<R>);
+
+impl<R: Send + Sync + 'static> HoldingRulesLayer<R> {
+    /// A handle to the rules of this layer, see [`RulesLayer::handle`].
+    pub fn handle(&self) -> RulesHandle {
+        self.0.handle()
+    }
+}
+
+impl<S, R: Send + Sync + 'static> Layer<S> for HoldingRulesLayer<R> {
+    type Service = HoldingRulesLimit<S, R>;
+
+    fn layer(&self, inner: S) -> HoldingRulesLimit<S, R> {
+        Gate::new(
+            inner,
+            super::holding::HoldingByRules(Arc::clone(self.0.shared())),
+        )
+    }
+}
+
+impl<R> Clone for HoldingRulesLayer<R> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}

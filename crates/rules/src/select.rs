@@ -1,0 +1,479 @@
+//! Selection of the rules for a request, by an index of methods and first segments.
+//!
+//! In: the rules in the order of their files, and the head of a request (`RequestView`). Out: a `RulesVerdict`: the charges
+//! of the rules that limit it, or one rule that allows, denies or rejects it, or that none applies.
+//!
+//! 1. `RuleIndex` has, for each method, the rules by the first segment of their path, and those of any path. A request
+//!    has two lists of candidates, which are read as one in the order of the rules. Where its path can be read in several ways,
+//!    the candidates of all readings count.
+//! 2. `matched` compares each candidate. A rule that allows or denies ends the list, and so does one with `stop`,
+//!    if its match is certain. Rules that another matching one replaces are left out.
+//! 3. `verdict` makes a charge of each rule that is left: its key, its quotas by tier or time, cost and class. A rule
+//!    whose key is missing is skipped, shares a key or rejects the request.
+//!
+//! Example: `GET /api/users` with the rules `health` for `/healthz`, `api` for `/api/**` and `all` for any path. The candidates
+//! are `api` and `all`; both match, and both are charged.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    hash::{BuildHasherDefault, Hasher},
+};
+
+use http::{Method, request::Parts};
+use tower_ratelimit_rulefile::pattern::{InDoubt, first_segment};
+
+use super::{
+    request::{RequestReading, RequestView},
+    rule::{Rule, RuleAction},
+    rule_quotas::{ChosenQuotas, QuotaSet},
+};
+use tower_ratelimit_core::{
+    clock::Timestamp,
+    error::{KeyError, KeyErrorKind},
+    key::Key,
+    quota::Priority,
+};
+use tower_ratelimit_layer::middleware::key_extraction_rules::MissingKey;
+
+/// The result of all rules for a request.
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for each request"
+)]
+pub(crate) enum RulesVerdict<'r> {
+    /// No limit applies: the request passes uncounted.
+    Bypassed,
+    /// An `allow` applies: the request passes uncounted.
+    Allowed(&'r Rule),
+    /// A `deny` applies: the response is 403.
+    Denied(&'r Rule),
+    /// The request has no key for a rule that needs one: the response is 400 or 500.
+    Rejected(&'r Rule, KeyError),
+    /// These limits apply, in the order of their rules. All are charged, or none.
+    Limited(RuleCharges<'r>),
+}
+
+#[derive(Debug)]
+pub(crate) struct ChargeOfRule<'r> {
+    pub(crate) rule: &'r Rule,
+    pub(crate) key: Key,
+    pub(crate) quotas: &'r QuotaSet,
+    pub(crate) set_index: usize,
+    pub(crate) cost: u32,
+    pub(crate) class: Priority,
+}
+
+impl ChargeOfRule<'_> {
+    /// The key, the class and the cost of the request.
+    pub(crate) fn counted(&self) -> (&Key, Priority, u64) {
+        (&self.key, self.class, u64::from(self.cost))
+    }
+}
+
+/// The charges of a request. The first needs no heap.
+#[derive(Debug, Default)]
+pub(crate) struct RuleCharges<'r> {
+    first: Option<ChargeOfRule<'r>>,
+    more: Vec<ChargeOfRule<'r>>,
+}
+
+impl<'r> RuleCharges<'r> {
+    fn push(&mut self, charge: ChargeOfRule<'r>) {
+        match &self.first {
+            None => self.first = Some(charge),
+            Some(_) => self.more.push(charge),
+        }
+    }
+
+    pub(super) fn alone(&self) -> Option<&ChargeOfRule<'r>> {
+        self.first.as_ref().filter(|_| self.more.is_empty())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ChargeOfRule<'r>> + Clone {
+        self.first.iter().chain(&self.more)
+    }
+}
+
+/// The positions of rules, ascending. The first sixteen need no heap.
+#[derive(Debug, Default)]
+struct Positions {
+    first: [u16; 16],
+    len: usize,
+    /// All positions, if there are more than sixteen.
+    all: Vec<u16>,
+}
+
+impl Positions {
+    fn push(&mut self, position: u16) {
+        match self.first.get_mut(self.len) {
+            Some(free) => *free = position,
+            None => self.push_further(position),
+        }
+        self.len += 1;
+    }
+
+    #[cold]
+    fn push_further(&mut self, position: u16) {
+        if self.all.is_empty() {
+            self.all.extend(self.first);
+        }
+        self.all.push(position);
+    }
+
+    fn as_slice(&self) -> &[u16] {
+        self.first.get(..self.len).unwrap_or(&self.all)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Matched {
+    /// All matching rules, also those that others replace.
+    positions: Positions,
+    replacing: Vec<u16>,
+    pub(super) ended_by: Option<u16>,
+}
+
+impl Matched {
+    pub(super) fn replaced_by<'r>(&self, position: u16, rules: &'r [Rule]) -> Option<&'r Rule> {
+        if self.replacing.is_empty() {
+            return None;
+        }
+        let mut others = self
+            .replacing
+            .iter()
+            .map(|other| &rules[usize::from(*other)]);
+        others.find(|other| other.replaces.contains(&position))
+    }
+
+    /// Whether the list ends at this matching rule. Exempting the request from other rules requires a certain match.
+    #[inline(never)]
+    fn ends_with(&mut self, position: u16, rules: &[Rule], view: &RequestView<'_>) -> bool {
+        let rule = &rules[usize::from(position)];
+        let left_out = self.replaced_by(position, rules).is_some();
+        let certain = rule.matcher.check(view, InDoubt::Differs).is_ok() && counts(rule, view);
+        if certain && !rule.replaces.is_empty() {
+            self.replacing.push(position);
+        }
+        !left_out && (!rule.action.limits() || (rule.stop && certain))
+    }
+}
+
+/// The rules among `candidates` that match the request. `candidates` are ascending.
+pub(super) fn matched(
+    rules: &[Rule],
+    candidates: impl Iterator<Item = u16>,
+    view: &RequestView<'_>,
+) -> Matched {
+    let mut matched = Matched::default();
+    for position in candidates {
+        let rule = &rules[usize::from(position)];
+        let is_spared = view.is_preflight && rule.action.limits();
+        if is_spared || rule.matcher.check(view, rule.in_doubt()).is_err() {
+            continue;
+        }
+        matched.positions.push(position);
+        if rule.exempts_from_others() && matched.ends_with(position, rules, view) {
+            matched.ended_by = Some(position);
+            break;
+        }
+    }
+    matched
+}
+
+fn verdict<'r>(rules: &'r [Rule], matched: &Matched, view: &RequestView<'_>) -> RulesVerdict<'r> {
+    if let Some(position) = matched.ended_by {
+        let rule = &rules[usize::from(position)];
+        match (rule.action, unknown_client(rule, view)) {
+            (RuleAction::Allow, _) => return RulesVerdict::Allowed(rule),
+            (RuleAction::Deny, None) => return RulesVerdict::Denied(rule),
+            (RuleAction::Deny, Some(error)) => return RulesVerdict::Rejected(rule, error),
+            (RuleAction::Limit | RuleAction::Overflow, _) => {}
+        }
+    }
+    let mut charges = RuleCharges::default();
+    for &position in matched.positions.as_slice() {
+        let rule = &rules[usize::from(position)];
+        if !rule.action.limits() || matched.replaced_by(position, rules).is_some() {
+            continue;
+        }
+        match charge(rule, view) {
+            Ok(Some(charge)) => charges.push(charge),
+            Ok(None) => {}
+            Err(error) => return RulesVerdict::Rejected(rule, error),
+        }
+    }
+    match charges.first {
+        Some(_) => RulesVerdict::Limited(charges),
+        None => RulesVerdict::Bypassed,
+    }
+}
+
+/// Whether a rule has an effect on the request. A shadow, and a rule that is skipped for a missing key, replace no other
+/// rule.
+fn counts(rule: &Rule, view: &RequestView<'_>) -> bool {
+    let skips = rule.action.limits() && rule.on_missing_key == MissingKey::Skip;
+    !rule.shadow && (!skips || rule.key.extract(&rule.matcher, view).is_ok())
+}
+
+/// The error of a request whose client the rule needs and the server does not provide. Such a rule matches in doubt:
+/// otherwise requests that it limits or denies would pass unnoticed.
+fn unknown_client(rule: &Rule, view: &RequestView<'_>) -> Option<KeyError> {
+    if rule.matcher.needs_client {
+        view.client().err().copied()
+    } else {
+        None
+    }
+}
+
+/// The charge of a rule; `None` if it is unlimited, or skipped for a missing key.
+pub(super) fn charge<'r>(
+    rule: &'r Rule,
+    view: &RequestView<'_>,
+) -> Result<Option<ChargeOfRule<'r>>, KeyError> {
+    let ChosenQuotas { index, quotas, .. } = rule.allowance.of(view.parts, view.now);
+    let Some(quotas) = quotas else {
+        return Ok(None);
+    };
+    if let Some(error) = unknown_client(rule, view) {
+        return if rule.shadow { Ok(None) } else { Err(error) };
+    }
+    let key = match rule.key.extract(&rule.matcher, view) {
+        Ok(key) => key,
+        Err(error) => match without_key(rule, error)? {
+            Some(key) => key,
+            None => return Ok(None),
+        },
+    };
+    Ok(Some(ChargeOfRule {
+        rule,
+        key,
+        quotas,
+        set_index: index,
+        cost: rule.cost.of(view.method(), view.parts),
+        class: rule.priority.of(view.parts),
+    }))
+}
+
+/// The key of a request that has none of its own; `None` if the rule is skipped.
+#[cold]
+fn without_key(rule: &Rule, error: KeyError) -> Result<Option<Key>, KeyError> {
+    match (error.kind(), rule.on_missing_key) {
+        (KeyErrorKind::Absent, MissingKey::Share) => Ok(Some(Key::anonymous())),
+        (KeyErrorKind::Absent | KeyErrorKind::Ambiguous, MissingKey::Skip) => Ok(None),
+        // A shadow rejects no request.
+        _ if rule.shadow => Ok(None),
+        _ => Err(error),
+    }
+}
+
+/// The methods with an index of their own. All others share one.
+static METHODS: [Method; 8] = [
+    Method::GET,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+    Method::OPTIONS,
+    Method::CONNECT,
+    Method::TRACE,
+];
+
+/// The rules by method and by the first segment of their paths.
+#[derive(Debug, Clone)]
+pub(super) struct RuleIndex {
+    methods: Box<[MethodIndex]>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct MethodIndex {
+    /// The rules by the first segment of their paths.
+    by_segment: HashMap<Box<str>, Vec<u16>, BuildHasherDefault<SegmentHasher>>,
+    anywhere: Vec<u16>,
+}
+
+impl RuleIndex {
+    pub(super) fn new(rules: &[Rule]) -> Self {
+        let classes = METHODS.iter().map(Some).chain([None]);
+        let methods = classes.map(|class| {
+            MethodIndex::new(
+                rules
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, rule)| !rule.off && of_class(rule, class)),
+            )
+        });
+        Self {
+            methods: methods.collect(),
+        }
+    }
+
+    /// The rules that may match a request: those of its first segment, and those of any.
+    #[inline(always)]
+    fn candidates(&self, view: &RequestView<'_>) -> [&[u16]; 2] {
+        let index = self.of_method(view);
+        [index.of_path(view.path.normal()), &index.anywhere]
+    }
+
+    /// The rules that may match a request by any reading of its path, ascending, each once.
+    #[cold]
+    fn candidates_of_ambiguous(&self, view: &RequestView<'_>) -> Vec<u16> {
+        let index = self.of_method(view);
+        let mut candidates = self.candidates(view).concat();
+        let others = view.path.others().iter();
+        candidates.extend(others.flat_map(|path| index.of_path(path)));
+        candidates.sort_unstable();
+        candidates.dedup();
+        candidates
+    }
+
+    fn of_method(&self, view: &RequestView<'_>) -> &MethodIndex {
+        let class = METHODS.iter().position(|known| known == view.method());
+        &self.methods[class.unwrap_or(METHODS.len())]
+    }
+}
+
+/// Whether a rule can match a method of the class; `None` is the class of all others.
+fn of_class(rule: &Rule, class: Option<&Method>) -> bool {
+    match (&rule.matcher.methods, class) {
+        (None, _) => true,
+        (Some(methods), Some(class)) => methods.contains(class),
+        (Some(methods), None) => methods.iter().any(|method| !METHODS.contains(method)),
+    }
+}
+
+impl MethodIndex {
+    fn new<'r>(rules: impl Iterator<Item = (usize, &'r Rule)>) -> Self {
+        let mut index = Self::default();
+        for (position, rule) in rules {
+            // The first segments of all paths that the rule can match; `None` if any can.
+            let firsts = rule.matcher.paths.as_deref().and_then(|paths| {
+                let firsts = paths.iter().map(|path| path.first_literal());
+                firsts.collect::<Option<BTreeSet<&str>>>()
+            });
+            let Some(firsts) = firsts else {
+                index.anywhere.push(position as u16);
+                continue;
+            };
+            for first in firsts {
+                let positions = index.by_segment.entry(first.into()).or_default();
+                positions.push(position as u16);
+            }
+        }
+        index
+    }
+
+    #[inline(always)]
+    fn of_path(&self, path: &str) -> &[u16] {
+        let positions = first_segment(path).and_then(|first| self.by_segment.get(first));
+        positions.map_or(&[], Vec::as_slice)
+    }
+}
+
+/// FNV-1a. It is fast, and only the author of the file could make segments collide.
+struct SegmentHasher(u64);
+
+impl Default for SegmentHasher {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for SegmentHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    /// Ignores the end mark of a text, which all keys have.
+    fn write_u8(&mut self, _: u8) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Merges two ascending lists without common items.
+fn merged<'i>([mut one, mut other]: [&'i [u16]; 2]) -> impl Iterator<Item = u16> + 'i {
+    std::iter::from_fn(move || {
+        let from = match (one.first(), other.first()) {
+            (Some(a), Some(b)) if a < b => &mut one,
+            (Some(_), None) => &mut one,
+            _ => &mut other,
+        };
+        let (first, rest) = from.split_first()?;
+        *from = rest;
+        Some(*first)
+    })
+}
+
+#[inline(always)]
+fn matched_by(rules: &[Rule], index: &RuleIndex, view: &RequestView<'_>) -> Matched {
+    if view.path.is_plain() {
+        return matched(rules, merged(index.candidates(view)), view);
+    }
+    matched(rules, index.candidates_of_ambiguous(view).into_iter(), view)
+}
+
+pub(super) fn select<'r>(
+    rules: &'r [Rule],
+    index: &RuleIndex,
+    reading: &RequestReading,
+    (parts, now): (&Parts, Timestamp),
+) -> RulesVerdict<'r> {
+    let view = RequestView::new(parts, now, reading);
+    verdict(rules, &matched_by(rules, index, &view), &view)
+}
+
+/// The result of the rules for a request. Calls `acquire` with the key, and with the index of the set of quotas, for
+/// each rule with `in_flight` that applies, if the verdict passes or limits the request.
+pub(super) fn select_in_flight<'r>(
+    rules: &'r [Rule],
+    index: &RuleIndex,
+    reading: &RequestReading,
+    (parts, now): (&Parts, Timestamp),
+    mut acquire: impl FnMut(&'r Rule, usize, Key),
+) -> RulesVerdict<'r> {
+    let view = RequestView::new(parts, now, reading);
+    let matched = matched_by(rules, index, &view);
+    let verdict = verdict(rules, &matched, &view);
+    let charges = match &verdict {
+        RulesVerdict::Limited(charges) => Some(charges),
+        RulesVerdict::Bypassed => None,
+        _ => return verdict,
+    };
+    for &position in matched.positions.as_slice() {
+        let rule = &rules[usize::from(position)];
+        if rule.in_flight.is_none() || matched.replaced_by(position, rules).is_some() {
+            continue;
+        }
+        let charged = charges.into_iter().flat_map(RuleCharges::iter);
+        let mut charged = charged.filter(|charge| charge.rule.position == position);
+        let set_index = rule.allowance.of(parts, now).index;
+        let key = match charged.next() {
+            Some(charge) => Ok(Some(charge.key.clone())),
+            None => key_of(rule, &view),
+        };
+        match key {
+            Ok(Some(key)) => acquire(rule, set_index, key),
+            Ok(None) => {}
+            Err(error) => return RulesVerdict::Rejected(rule, error),
+        }
+    }
+    verdict
+}
+
+/// The key of a request at a rule; `None` if the rule is skipped for a missing one.
+fn key_of(rule: &Rule, view: &RequestView<'_>) -> Result<Option<Key>, KeyError> {
+    if let Some(error) = unknown_client(rule, view) {
+        return if rule.shadow { Ok(None) } else { Err(error) };
+    }
+    match rule.key.extract(&rule.matcher, view) {
+        Ok(key) => Ok(Some(key)),
+        Err(error) => without_key(rule, error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

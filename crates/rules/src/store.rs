@@ -1,0 +1,252 @@
+//! The store of the rules' counts, the limiter of each rule, and all of them together.
+
+#[cfg(not(feature = "redis"))]
+#[path = "store/no_redis.rs"]
+mod redis;
+#[cfg(feature = "redis")]
+mod redis;
+
+use std::{path::Path, sync::Arc};
+
+use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
+
+use self::redis::RedisRules;
+use super::{
+    changes::CounterIdentity,
+    compile::StoreSettings,
+    rule::{CountedSets, Rule},
+    rule_quotas::QuotaSet,
+    spend::CountedUnits,
+};
+use tower_ratelimit_concurrency::PermitSource;
+use tower_ratelimit_core::{
+    clock::SharedClock,
+    decision::Policy,
+    error::ConfigError,
+    limiter::{
+        AnyLimiter, BoxedFuture, Call, Facts, Limiter, LocalLimiter, LocalLimiterBuilder,
+        LocalStore, Member, Pending, Tier, joint,
+    },
+};
+
+/// The store of the rules' counts: a [`LocalStore`], or a `RedisStore` that all nodes share.
+#[derive(Debug, Clone)]
+pub struct RulesStore(Place);
+
+#[derive(Debug, Clone)]
+enum Place {
+    Local(LocalStore),
+    #[allow(dead_code, reason = "without the feature `redis` there is none")]
+    Redis(RedisRules),
+}
+
+impl From<LocalStore> for RulesStore {
+    fn from(store: LocalStore) -> Self {
+        Self(Place::Local(store))
+    }
+}
+
+#[cfg(feature = "redis")]
+impl From<tower_ratelimit_store::redis::store::RedisStore> for RulesStore {
+    fn from(store: tower_ratelimit_store::redis::store::RedisStore) -> Self {
+        Self(Place::Redis(RedisRules::new(store)))
+    }
+}
+
+/// The tier of the set of quotas with this index. `first` is the index of the default tier.
+pub(super) fn tier_of(set_index: usize, first: usize) -> Tier {
+    if set_index == first {
+        Tier::DEFAULT
+    } else {
+        Tier::named_owned(set_index.to_string())
+    }
+}
+
+impl RulesStore {
+    pub(super) fn own(
+        settings: &StoreSettings,
+        clock: &SharedClock,
+        state: Option<&Path>,
+    ) -> Result<Self, RulesError> {
+        let mut builder = LocalStore::builder().shared_clock(clock.clone());
+        if let Some(max_keys) = settings.max_keys {
+            builder = builder.max_keys(max_keys);
+        }
+        let refused = |error: ConfigError| {
+            let problem = Problem::without_place(ProblemCode::R01, error.to_string());
+            RulesError::new(vec![problem])
+        };
+        let built = match state {
+            Some(state) => builder.restore_or_new(state),
+            None => builder.build(),
+        };
+        built.map(Self::from).map_err(refused)
+    }
+
+    /// The table of this process, if the rules count in one.
+    pub(super) const fn local(&self) -> Option<&LocalStore> {
+        match &self.0 {
+            Place::Local(store) => Some(store),
+            Place::Redis(_) => None,
+        }
+    }
+
+    pub(super) const fn counter_identity(&self) -> CounterIdentity {
+        match self.0 {
+            Place::Local(_) => CounterIdentity::Names,
+            Place::Redis(_) => CounterIdentity::Positions,
+        }
+    }
+
+    /// The clock of the counts, if it is one of this process.
+    pub(super) fn clock(&self) -> Option<&SharedClock> {
+        match &self.0 {
+            Place::Local(store) => Some(store.clock()),
+            Place::Redis(_) => None,
+        }
+    }
+
+    /// The limiters of all rules, by position: one for each kind of units that the rule counts.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot count by a rule.
+    pub(super) fn limiters(
+        &self,
+        rules: &[Rule],
+        settings: &StoreSettings,
+    ) -> Result<Box<[LimitersOfRule]>, RulesError> {
+        if let Place::Redis(store) = &self.0 {
+            store.check(rules)?;
+        }
+        let limiter = |rule: &Rule| {
+            let kinds = rule.allowance.kinds();
+            let limiters = kinds.iter();
+            let limiters = limiters.map(|kind| self.limiter(rule, kind.as_ref(), settings));
+            limiters.collect::<Result<_, _>>().map_err(refused(rule))
+        };
+        let limiters = rules
+            .iter()
+            .map(limiter)
+            .collect::<Result<Box<[LimitersOfRule]>, _>>()?;
+        let hard = rules.iter().zip(&limiters).filter(|(rule, _)| !rule.shadow);
+        let first = hard.clone().next();
+        let hard: Vec<_> = hard.flat_map(|(_, own)| own).cloned().collect();
+        if let (Place::Redis(_), [_, _, ..], Some((first, _))) = (&self.0, &*hard, first) {
+            joint::check(&hard).map_err(refused(first))?;
+        }
+        Ok(limiters)
+    }
+
+    /// The places where the permits of all rules are counted, by position: one for each tier with a limit of its own. Empty
+    /// if no rule has `in_flight`.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot count by a rule.
+    pub(super) fn permit_sources(
+        &self,
+        rules: &[Rule],
+        settings: &StoreSettings,
+    ) -> Result<Box<[SourcesOfRule]>, RulesError> {
+        let of_rule = |rule: &Rule| {
+            let Some(limit) = rule.in_flight.as_deref() else {
+                return Ok(SourcesOfRule::default());
+            };
+            let sources = limit.most_of_tiers().map(|most| match &self.0 {
+                Place::Local(_) => Ok(PermitSource::Process),
+                Place::Redis(store) => store.permit_source((rule, limit), most, settings),
+            });
+            sources.collect::<Result<_, _>>().map_err(refused(rule))
+        };
+        if rules.iter().all(|rule| rule.in_flight.is_none()) {
+            return Ok(Box::default());
+        }
+        rules.iter().map(of_rule).collect()
+    }
+
+    fn limiter(
+        &self,
+        rule: &Rule,
+        kind: Option<&CountedUnits>,
+        settings: &StoreSettings,
+    ) -> Result<AnyLimiter, ConfigError> {
+        let sets = rule.allowance.indexed_sets().into_iter();
+        let sets: Vec<_> = sets
+            .filter_map(|(at, set)| Some((at, set.of_kind(kind)?)))
+            .collect();
+        let counted = CountedSets {
+            rule,
+            kind,
+            sets: &sets,
+        };
+        Ok(match &self.0 {
+            Place::Local(store) => AnyLimiter::new(local(&counted, store)?),
+            Place::Redis(store) => store.limiter(&counted, settings)?,
+        })
+    }
+}
+
+pub(super) type LimitersOfRule = Box<[AnyLimiter]>;
+
+/// The places where the permits of a rule are counted, one for each tier with a limit of its own.
+pub(super) type SourcesOfRule = Box<[PermitSource]>;
+
+/// The fault of a rule by which the store cannot count.
+fn refused(rule: &Rule) -> impl FnOnce(ConfigError) -> RulesError {
+    |error| {
+        let problem = Problem::new(ProblemCode::R04, &rule.span, error.to_string());
+        RulesError::new(vec![problem])
+    }
+}
+
+/// A rule's limiter in this process. The names of its counters stay the same across reloads.
+fn local(counted: &CountedSets<'_>, store: &LocalStore) -> Result<LocalLimiter, ConfigError> {
+    let names = |(_, quotas): &(usize, QuotaSet)| {
+        let counters = quotas.counters();
+        counters.map(|counter| counter.quota.to_string()).collect()
+    };
+    let mut terms = counted.terms(counted.name("rule:"));
+    terms.counter_names = Some(counted.sets.iter().map(names).collect());
+    LocalLimiterBuilder::of(terms).build_in(store)
+}
+
+/// All limits of a set of rules: those of a call are charged together or not at all, except that limits of rules with the
+/// action `overflow` do not hold the others back. The index of a charge is that of its limit.
+#[derive(Debug, Clone)]
+pub struct RuleLimits(pub(super) Arc<[AnyLimiter]>);
+
+impl RuleLimits {
+    #[inline(never)]
+    fn call_several(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
+        AnyLimiter::call_list(|limit| self.0.get(limit), call)
+    }
+}
+
+impl Limiter for RuleLimits {
+    type Future = BoxedFuture;
+
+    #[inline]
+    fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
+        if let [only] = call.charges
+            && let Some(limiter) = self.0.get(only.index())
+        {
+            return limiter.call(call);
+        }
+        self.call_several(call)
+    }
+
+    /// None: which policies a request meets depends on its charges.
+    fn policies(&self) -> &[Policy] {
+        &[]
+    }
+
+    /// All limiters are in this process or in Redis, and alike.
+    fn facts(&self) -> Facts {
+        Facts::new().identified_by(&self.0)
+    }
+
+    fn boxed(future: BoxedFuture) -> BoxedFuture {
+        future
+    }
+}

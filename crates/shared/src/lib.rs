@@ -1,0 +1,68 @@
+//! The limiter of all nodes: batches of operations, cached denials, leases, the fallback, and the
+//! stores that can replace Redis.
+//!
+//! A [`RedisLimiter`] keeps its values in Redis. A [`SharedLimiter`] keeps them in a [`Store`] of
+//! your own, which calls [`StoreCall::apply`] under a lock, or in a [`CompareAndSwap`].
+//!
+//! [`RedisLimiter`]: crate::limiter::RedisLimiter
+
+// In: a tier, a key and an operation. Out: a decision, at once or when the store has answered.
+//
+// Example: a request of the key "alice".
+// 1. `limiter.rs` takes the quotas in force and chooses those of the tier. In leased and eventual mode the ledger
+//    (`ledger.rs`) may decide, by its account of the key. Then nothing else happens.
+// 2. `limiter/store_request.rs` makes the name of the subject (`hashed_key_names.rs`), and looks for a cached denial
+//    (`deny_cache.rs`). While the breaker is open it goes to `fallback.rs`.
+// 3. The operation waits in the queue of its subject and leaves with others (`batching.rs`). `limiter/store_calls.rs`
+//    attaches the messages of the ledger to the call.
+// 4. `store_backend/` has the two ways to a store. For Redis, `store_backend/redis.rs` chooses a script, which reads
+//    and writes the texts of `wire/`. For a store of a user, `store_backend/custom.rs` hands over a `StoreCall`, and
+//    `script_in_rust.rs` does what the script would. Rows of other nodes are settled on the way
+//    (`subject_settlement.rs`).
+// 5. The answer goes to the cache, to the ledger and to all that wait for it. If there is none in time, `fallback.rs`
+//    decides.
+
+mod batching;
+mod builder;
+mod compare_and_swap;
+mod deny_cache;
+#[doc(hidden)]
+pub mod fallback;
+mod hashed_key_names;
+#[cfg(feature = "redis")]
+mod joint;
+mod known;
+mod ledger;
+#[doc(hidden)]
+pub mod limiter;
+mod memory_store;
+mod mode;
+mod quotas_in_force;
+#[cfg(feature = "redis")]
+mod redis_values;
+#[cfg(feature = "redis")]
+mod script_choice;
+mod script_in_rust;
+mod store_backend;
+mod subject_settlement;
+mod user_store;
+mod wire;
+
+#[cfg(feature = "redis")]
+pub use self::redis_values::RedisValues;
+#[doc(hidden)]
+pub use self::wire::{
+    LateCall,
+    node_message::{NodeMessage, NodeReply, NodeReport, RowStatus},
+};
+pub use self::{
+    builder::RedisLimiterBuilder,
+    compare_and_swap::{Cas, CompareAndSwap, Versioned},
+    limiter::{RedisFuture, SharedLimiter},
+    memory_store::MemoryStore,
+    mode::Mode,
+    store_backend::StoreBackend,
+    user_store::Store,
+    wire::{Applied, Reply, StoreCall, Write},
+};
+pub use tower_ratelimit_store::stats::ModeStats;

@@ -1,0 +1,390 @@
+//! The backend of Redis: scripts that decide about many subjects in one call.
+
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use redis::Value;
+use smallvec::SmallVec;
+use tokio::{runtime::Handle, time::Instant};
+
+use super::{Client, DecideCall, StoreBackend};
+use crate::{
+    batching::{CallWindow, SubjectAnswer, SubjectOps},
+    hashed_key_names::SubjectName,
+    joint::check_revocable,
+    ledger::AttachedMessage,
+    script_choice::ComplexValues,
+    wire::{
+        StoreCall,
+        plan::{Plan, SpecializedScript, TierPlan},
+        reply::{self, SubjectReply},
+    },
+};
+use tower_ratelimit_core::{
+    clock::{Clock as _, ManualClock},
+    decision::{Op, Policy},
+    error::ConfigError,
+    limiter::tier_set::Chosen,
+    quota::OwnedQuota,
+};
+use tower_ratelimit_store::{
+    error::StoreError,
+    health::StoreHealth,
+    redis::{
+        script::{DECIDE, LONE_BUCKET, LONE_WINDOW, SEVERAL_QUOTAS},
+        store::{redis_store::RedisStore, script_by_digest::Script},
+    },
+    stats::StoreStats,
+};
+
+/// The most subjects of one call. With more a decision is hardly cheaper, and the server is blocked
+/// for longer.
+const MAX_SUBJECTS: usize = 32;
+
+/// The client of Redis.
+#[derive(Debug)]
+pub struct RedisClient {
+    store: RedisStore,
+    clock: Option<ManualClock>,
+    complex_values: ComplexValues,
+    /// Whether the limiter is charged together with others.
+    is_joint: AtomicBool,
+}
+
+impl StoreBackend for RedisStore {
+    type Client = RedisClient;
+}
+
+impl RedisClient {
+    /// Marks the limiter as charged together with others.
+    pub(crate) fn join(&self) {
+        self.is_joint.store(true, Ordering::Relaxed);
+    }
+}
+
+impl CallWindow for RedisClient {
+    fn deadline(&self) -> Duration {
+        self.store.deadline()
+    }
+
+    fn most_subjects(&self) -> usize {
+        if self.store.can_batch_subjects() {
+            MAX_SUBJECTS
+        } else {
+            1
+        }
+    }
+
+    fn expected(&self) -> Option<Duration> {
+        self.store.expected()
+    }
+}
+
+impl Client for RedisClient {
+    type Store = RedisStore;
+    fn new(store: RedisStore, clock: Option<ManualClock>) -> Self {
+        Self {
+            store,
+            clock,
+            complex_values: ComplexValues::new(Instant::now().into_std()),
+            is_joint: AtomicBool::new(false),
+        }
+    }
+
+    fn store(&self) -> &RedisStore {
+        &self.store
+    }
+
+    fn prefix(&self) -> &str {
+        self.store.prefix()
+    }
+
+    fn accepts(&self, quota: &OwnedQuota, policies: &[Policy]) -> Result<(), ConfigError> {
+        if self.is_joint.load(Ordering::Relaxed) {
+            return check_revocable(quota, policies);
+        }
+        Ok(())
+    }
+
+    /// Has trials load the scripts that decide by these quotas.
+    fn prepare(&self, plan: &Plan) {
+        for specialized in plan.specialized_scripts() {
+            self.store.use_script(script_of(specialized));
+        }
+        self.store.use_script(&DECIDE);
+    }
+
+    fn runtime(&self) -> Option<Handle> {
+        self.store.home().runtime()
+    }
+
+    fn refusal(&self, subject: &SubjectName) -> Option<StoreError> {
+        self.store.refusal(subject.as_bytes())
+    }
+
+    fn record_degraded(&self, error: StoreError) -> StoreError {
+        self.store.record_degraded(&error);
+        error
+    }
+
+    fn health(&self) -> StoreHealth {
+        self.store.health()
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.store.stats()
+    }
+
+    fn is_specialized(
+        &self,
+        plan: &Plan,
+        chosen: Chosen,
+        subject: &SubjectName,
+        op: &Op,
+        now: Instant,
+    ) -> bool {
+        plan.is_specialized(chosen, op) && !self.complex_values.contains(subject, now.into_std())
+    }
+
+    async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectAnswer> {
+        let scripts = ScriptCalls {
+            store: &self.store,
+            plan: call.tier,
+            now: self.clock.as_ref().map(|clock| clock.now().as_micros()),
+            until: call.until,
+            complex_values: &self.complex_values,
+        };
+        scripts.decide(&call).await
+    }
+}
+
+fn script_of(script: SpecializedScript) -> &'static Script {
+    static SCRIPTS: [OnceLock<Script>; 3] = [const { OnceLock::new() }; 3];
+    let text = match script {
+        SpecializedScript::Bucket => LONE_BUCKET,
+        SpecializedScript::Window => LONE_WINDOW,
+        SpecializedScript::Several => SEVERAL_QUOTAS,
+    };
+    SCRIPTS[script as usize].get_or_init(|| Script::new(text))
+}
+
+/// Calls of scripts that decide by the quotas of one tier.
+struct ScriptCalls<'a> {
+    store: &'a RedisStore,
+    plan: &'a TierPlan,
+    /// The time in microseconds, if it is not the server's.
+    now: Option<u64>,
+    until: Instant,
+    complex_values: &'a ComplexValues,
+}
+
+/// A list with one entry for each subject of a call.
+type OfSubjects<T> = SmallVec<[T; 1]>;
+
+#[derive(Clone, Copy)]
+struct SubjectCall<'a> {
+    ops: &'a SubjectOps,
+    call: StoreCall<'a>,
+    /// Whether a specialized script can decide. It cannot read a value with leases.
+    is_specialized: bool,
+}
+
+impl ScriptCalls<'_> {
+    /// Returns the answer about each subject. Subjects go to a specialized script if it can decide about all of them,
+    /// and if that cannot decide, to the general one.
+    async fn decide<'a>(&self, call: &DecideCall<'a>) -> Vec<SubjectAnswer> {
+        let subject = |(at, ops): (usize, &'a SubjectOps)| SubjectCall {
+            ops,
+            call: call.of(at, ops),
+            is_specialized: ops.are_specialized
+                && matches!(call.message(at), AttachedMessage::None),
+        };
+        let subjects: OfSubjects<_> = call.subjects.iter().enumerate().map(subject).collect();
+        let are_specialized = subjects.iter().all(|subject| subject.is_specialized);
+        let script = self.plan.specialized_script().filter(|_| are_specialized);
+        let replies = self.run(script, &subjects).await;
+        let mut answers: Vec<Option<SubjectAnswer>> =
+            replies.into_iter().map(Result::transpose).collect();
+        let undecided = answers.iter().zip(&subjects);
+        let undecided = undecided.filter(|(answer, _)| answer.is_none());
+        let undecided: Vec<_> = undecided.map(|(_, subject)| *subject).collect();
+        if !undecided.is_empty() {
+            let missing = answers.iter_mut().filter(|answer| answer.is_none());
+            for (answer, reply) in missing.zip(self.run_general(call.at, &undecided).await) {
+                *answer = reply.transpose();
+            }
+        }
+        let answers = answers.into_iter();
+        answers
+            .map(|answer| answer.unwrap_or_else(|| Err(reply::strange())))
+            .collect()
+    }
+
+    /// Calls the general script about subjects that another could not decide. From now on their
+    /// calls go to the general script at once.
+    async fn run_general(
+        &self,
+        sent_at: Instant,
+        subjects: &[SubjectCall<'_>],
+    ) -> Vec<SubjectReply> {
+        let now = Instant::now().into_std();
+        for subject in subjects {
+            self.complex_values.record(&subject.ops.subject, now);
+        }
+        let deadline = self.store.deadline();
+        // The fallback may decide before the second answer.
+        if sent_at.elapsed() > deadline / 2 {
+            return fail(subjects, &StoreError::timeout(deadline));
+        }
+        self.run(None, subjects).await
+    }
+
+    async fn run(
+        &self,
+        script: Option<SpecializedScript>,
+        subjects: &[SubjectCall<'_>],
+    ) -> Vec<SubjectReply> {
+        match self.call(script, subjects).await {
+            Ok(replies) => replies,
+            // Several servers are behind this address, and none has run the call.
+            Err(error) if error.names_many_servers() && subjects.len() > 1 => {
+                self.store.stop_batching_subjects();
+                let each = subjects.chunks(1).map(async |one| {
+                    let replies = self.call(script, one).await;
+                    replies?.pop().unwrap_or_else(|| Err(reply::strange()))
+                });
+                join_all(each).await
+            }
+            Err(error) => fail(subjects, &error),
+        }
+    }
+
+    async fn call(
+        &self,
+        script: Option<SpecializedScript>,
+        subjects: &[SubjectCall<'_>],
+    ) -> Result<Vec<SubjectReply>, StoreError> {
+        let keys = subjects
+            .iter()
+            .map(|subject| subject.ops.subject.as_bytes());
+        let keys: OfSubjects<_> = keys.collect();
+        let calls: OfSubjects<_> = subjects.iter().map(|subject| subject.call).collect();
+        let arguments = self.plan.arguments(script, self.now, &calls);
+        let script = script.map_or(&*DECIDE, script_of);
+        let call = self.store.call(Some(self.until), script, &keys, &arguments);
+        let reply = call.await?;
+        Ok(read_subjects(&reply, self.plan, &calls))
+    }
+}
+
+fn fail(subjects: &[SubjectCall<'_>], error: &StoreError) -> Vec<SubjectReply> {
+    subjects.iter().map(|_| Err(error.clone())).collect()
+}
+
+/// Reads a script's reply to the calls about several subjects.
+fn read_subjects(reply: &Value, plan: &TierPlan, calls: &[StoreCall<'_>]) -> Vec<SubjectReply> {
+    let texts = match reply {
+        Value::Array(texts) if calls.len() > 1 && texts.len() == calls.len() => texts,
+        text if calls.len() == 1 => std::slice::from_ref(text),
+        _ => return calls.iter().map(|_| Err(reply::strange())).collect(),
+    };
+    let each = texts.iter().zip(calls);
+    each.map(|(text, call)| read_subject(text, plan, call))
+        .collect()
+}
+
+fn read_subject(text: &Value, plan: &TierPlan, call: &StoreCall<'_>) -> SubjectReply {
+    let Value::BulkString(text) = text else {
+        return Err(reply::strange());
+    };
+    match text.as_slice() {
+        [] => Ok(None),
+        [b'-', error @ ..] => Err(StoreError::of_subject(&String::from_utf8_lossy(error))),
+        text => reply::answered(text, &plan.reply, call)
+            .map(Some)
+            .ok_or_else(reply::strange),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tower_ratelimit_core::{
+        limiter::tier_set::{LimitTerms, TierSet},
+        quota::Quota,
+    };
+    use tower_ratelimit_store::error::StoreErrorKind;
+
+    /// A limit of ten a second.
+    fn plan() -> Plan {
+        let limits = TierSet::new(LimitTerms::of(Quota::per_second(10)));
+        Plan::new(&limits.expect("a good quota"))
+    }
+
+    /// Reads a reply to as many calls, each with one operation.
+    fn read(reply: &Value, calls: usize) -> Vec<SubjectReply> {
+        let (plan, ops) = (plan(), [(Op::Acquire(1), 1)]);
+        let calls = vec![StoreCall::new(&plan, Chosen::Tier(0), &ops); calls];
+        let tier = plan.of(Chosen::Tier(0)).expect("the default tier");
+        read_subjects(reply, &tier, &calls)
+    }
+
+    #[test]
+    fn each_subject_has_its_own_answer_and_its_own_error() {
+        let one = |numbers: &[i64]| {
+            Value::BulkString(
+                numbers
+                    .iter()
+                    .flat_map(|number| number.to_be_bytes())
+                    .collect(),
+            )
+        };
+        let decided = || one(&[7, 1, 0, 1, 0, 0, 0]);
+        let text = |text: &str| Value::BulkString(text.into());
+        let reply = Value::Array(vec![
+            decided(),
+            text(""),
+            text("-WRONGTYPE Operation against a key"),
+            text("-OOM command not allowed"),
+            one(&[7, 1]),
+            Value::Int(1),
+        ]);
+        let answers = read(&reply, 6);
+        let kinds = answers.iter().map(|answer| match answer {
+            Ok(answer) => Ok(answer.as_ref().map(|answer| answer.rows.len())),
+            Err(error) => Err(error.kind()),
+        });
+        use StoreErrorKind::{ForeignData, OutOfMemory};
+        let expected = [
+            Ok(Some(1)),
+            Ok(None),
+            Err(ForeignData),
+            Err(OutOfMemory),
+            Err(ForeignData),
+            Err(ForeignData),
+        ];
+        assert!(kinds.eq(expected), "{answers:?}");
+        assert!(matches!(read(&decided(), 1)[..], [Ok(Some(_))]));
+    }
+
+    #[test]
+    fn a_reply_with_another_number_of_subjects_fails_all_of_them() {
+        let empty = || Value::BulkString(Vec::new());
+        let replies = [
+            (Value::Array(vec![empty()]), 1),
+            (Value::Array(vec![empty(); 3]), 2),
+            (empty(), 2),
+        ];
+        for (reply, count) in replies {
+            let answers = read(&reply, count);
+            assert_eq!(answers.len(), count);
+            assert!(answers.iter().all(Result::is_err), "{reply:?}");
+        }
+    }
+}

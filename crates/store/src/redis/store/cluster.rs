@@ -1,0 +1,494 @@
+//! A cluster: each of its servers has a connection, a window and a breaker of its own.
+//!
+//! In: a call with the key of its subject. Out: the reply of the server that owns the key's slot.
+//!
+//! 1. Until a server has reported the map of slots, all slots belong to the entry, a pipeline to whichever configured
+//!    address responds first. To open it is to fetch the map.
+//! 2. `call` takes the server of the slot and attempts the call there. `MOVED` and `ASK` name another server, which is
+//!    tried next; a slot that is moving is tried again after a pause. All attempts are within one deadline.
+//! 3. `MOVED` also corrects the map for that slot at once, and has the whole map fetched, as does a server that fails
+//!    (`fetch_from`). At most one fetch begins in `BETWEEN_FETCHES`, and no call waits for it.
+//! 4. `apply` replaces the map. Servers that are in both keep their pipelines; those without slots are retired, and their
+//!    breakers close.
+//!
+//! Why not the cluster client of redis-rs (1.8)? It was tried in this one's place. While it fetches the map it drives no
+//! call, and it sends to servers that hang, so that calls for the keys of all others fail at each fetch. It follows redirections
+//! only as often as it repeats a charge whose reply was lost, which then ran more than once. Its errors do not name the
+//! server that failed, so a breaker for each would need a map of slots beside its own.
+//!
+//! Example: a replica takes over from a server that is lost. Calls to the lost one fail until its breaker opens, and the
+//! fallback decides about its keys. The next map names the replica; their calls go there from then on.
+
+use std::{
+    mem,
+    ops::RangeInclusive,
+    sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
+    time::Duration,
+};
+
+use futures_util::future::{BoxFuture, join_all, select_ok};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisResult, Value};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    connection::StoreCommon,
+    connector::{self, ClusterEntry, Connector, Timeouts, Transport},
+    credentials::Credentials,
+    pipeline::{CallProgress, Membership, Pipeline, Siblings},
+    script_by_digest::Script,
+    slots::{self, SLOTS, SlotRange, slot_of},
+};
+use crate::{
+    breaker::Guarded as _,
+    error::{NodeAddress, Redirect, StoreError},
+    health::StoreHealth,
+};
+use tower_ratelimit_core::{decision::Degradation, lock::unpoisoned};
+
+/// The shortest time between two fetches of the slot map. Redirections correct the map meanwhile.
+const BETWEEN_FETCHES: Duration = Duration::from_secs(1);
+
+const MAX_REDIRECTS: u32 = 8;
+
+/// The pause before a call is repeated while its slot is moving.
+const MOVING_PAUSE: Duration = Duration::from_millis(10);
+
+/// The servers of a cluster, and the map of their slots.
+///
+/// Until a server has reported the map, all slots belong to the entry. The entry's connection leads
+/// to whichever configured address responds first.
+pub(super) struct Cluster {
+    this: Weak<Self>,
+    seeds: Seeds,
+    timeouts: Timeouts,
+    common: Arc<StoreCommon>,
+    map: RwLock<SlotMap>,
+    fetches: Mutex<Fetches>,
+}
+
+#[derive(Default)]
+struct Fetches {
+    /// The number of the latest fetch.
+    begun: u64,
+    /// The number of the fetch that the map is from.
+    applied: u64,
+    last_at: Option<Instant>,
+}
+
+impl Cluster {
+    pub(super) fn new(seeds: Seeds, timeouts: Timeouts, common: Arc<StoreCommon>) -> Arc<Self> {
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let opener = Connector::Entry(this.clone(), timeouts);
+            let membership = Membership {
+                cluster: this.clone(),
+                address: None,
+            };
+            let entry = Pipeline::new(Arc::clone(&common), opener, Some(membership));
+            Self {
+                this: Weak::clone(this),
+                seeds,
+                timeouts,
+                common,
+                map: RwLock::new(SlotMap::of(Arc::new(entry), false)),
+                fetches: Mutex::default(),
+            }
+        })
+    }
+
+    pub(super) fn server_of(&self, key: &[u8]) -> Arc<Pipeline> {
+        self.read().server_of(slot_of(key))
+    }
+
+    pub(super) fn servers(&self) -> Vec<Arc<Pipeline>> {
+        self.read().servers.clone()
+    }
+
+    /// Sends a call to the server of its key and follows redirections, all within the deadline.
+    pub(super) async fn call(
+        &self,
+        script: &Script,
+        command: Arc<Cmd>,
+        key: &[u8],
+        times: (Instant, Option<Instant>),
+    ) -> Result<Value, StoreError> {
+        let mut server = self.server_of(key);
+        let mut progress = CallProgress::new(times);
+        let mut redirects = 0;
+        loop {
+            let command = Arc::clone(&command);
+            let outcome = server.attempt(script, command, progress).await;
+            let Err(error) = &outcome else { return outcome };
+            let is_asking = matches!(error.redirect(), Some(Redirect::Ask { .. }));
+            let is_over = redirects == MAX_REDIRECTS || times.0.elapsed() >= self.common.deadline;
+            let next = if is_over {
+                None
+            } else {
+                self.next(&server, key, error).await
+            };
+            let Some(next) = next else {
+                if redirects == MAX_REDIRECTS || error.is_of_moving_slot() {
+                    server.record_final_failure(error);
+                }
+                return outcome;
+            };
+            redirects += u32::from(error.redirect().is_some());
+            server = next;
+            progress = CallProgress::new(times);
+            progress.is_asking = is_asking;
+        }
+    }
+
+    /// Waits if necessary, then returns the server for the next attempt after such an error. `None`
+    /// if a further attempt is of no use.
+    async fn next(
+        &self,
+        server: &Pipeline,
+        key: &[u8],
+        error: &StoreError,
+    ) -> Option<Arc<Pipeline>> {
+        if let Some(redirect) = error.redirect() {
+            return self.follow(server.host(), key, redirect);
+        }
+        if !error.is_of_moving_slot() {
+            return None;
+        }
+        self.fetch_from(None);
+        sleep(MOVING_PAUSE).await;
+        Some(self.server_of(key))
+    }
+
+    /// Returns the server that the one at this host names for a key.
+    fn follow(&self, host: Option<&str>, key: &[u8], redirect: &Redirect) -> Option<Arc<Pipeline>> {
+        let (Redirect::Ask { to } | Redirect::Moved { to, .. }) = redirect;
+        let to = to.clone().seen_from(host.unwrap_or_default());
+        if to.host.is_empty() {
+            // The map is newer than the entry, and may be more exact.
+            return Some(self.server_of(key));
+        }
+        let Redirect::Moved { slot, .. } = redirect else {
+            return self.server_at(to, None);
+        };
+        let server = self.server_at(to, Some(*slot))?;
+        self.fetch_from(Some(&server));
+        Some(server)
+    }
+
+    fn server_at(&self, address: NodeAddress, slot: Option<u16>) -> Option<Arc<Pipeline>> {
+        let mut map = self.write();
+        let server = map.find(&address).or_else(|| self.member(address))?;
+        match slot {
+            Some(slot) => map.give(slot..=slot, &server),
+            None => map.add(&server),
+        }
+        Some(server)
+    }
+
+    fn member(&self, address: NodeAddress) -> Option<Arc<Pipeline>> {
+        let (node, credentials) = (self.seeds.at(&address)?, &self.seeds.credentials);
+        let opener = Connector::node(node, Arc::clone(credentials), self.timeouts).ok()?;
+        let membership = Membership {
+            cluster: self.this.clone(),
+            address: Some(address),
+        };
+        let common = Arc::clone(&self.common);
+        Some(Arc::new(Pipeline::new(common, opener, Some(membership))))
+    }
+
+    /// Starts a task that fetches the map, unless the last fetch was just now. It tries the server
+    /// `first` at first.
+    fn fetch_from(&self, first: Option<&Arc<Pipeline>>) {
+        let Some(this) = self.this.upgrade() else {
+            return;
+        };
+        let last_at = unpoisoned(self.fetches.lock()).last_at;
+        if last_at.is_some_and(|at| at.elapsed() < BETWEEN_FETCHES) {
+            return;
+        }
+        let number = self.begin_fetch();
+        let first = first.cloned();
+        self.common.home.spawn(async move {
+            if let Some(ranges) = this.fetch(first).await {
+                this.apply(number, &ranges);
+            }
+        });
+    }
+
+    fn begin_fetch(&self) -> u64 {
+        let mut fetches = unpoisoned(self.fetches.lock());
+        fetches.begun += 1;
+        fetches.last_at = Some(Instant::now());
+        fetches.begun
+    }
+
+    /// Requests the map from the servers that work, one after another, and at last from the
+    /// configured addresses.
+    async fn fetch(&self, first: Option<Arc<Pipeline>>) -> Option<Vec<SlotRange>> {
+        let works = |server: &Arc<Pipeline>| server.link.is_live() && !server.breaker().is_open();
+        let others = self.servers().into_iter().filter(works);
+        for server in first.into_iter().chain(others) {
+            let Some(host) = server.host() else { continue };
+            let mut number = 0;
+            let fetch = async {
+                let live = server.link.live(&mut number).await.ok()?;
+                fetch_slots(&live.wire, host).await.ok()
+            };
+            if let Ok(Some(ranges)) = timeout(self.timeouts.connect, fetch).await {
+                return Some(ranges);
+            }
+        }
+        let (_, ranges) = self.seeds.connect().await.ok()?;
+        Some(ranges)
+    }
+
+    /// Replaces the map by the ranges that a server reported. Servers without slots are retired.
+    fn apply(&self, number: u64, ranges: &[SlotRange]) {
+        {
+            let mut fetches = unpoisoned(self.fetches.lock());
+            if number < fetches.applied {
+                return;
+            }
+            fetches.applied = number;
+        }
+        let gone = {
+            let mut map = self.write();
+            let mut new: Option<SlotMap> = None;
+            for SlotRange { first, last, owner } in ranges {
+                let known = map.find(owner).or_else(|| new.as_ref()?.find(owner));
+                if let Some(server) = known.or_else(|| self.member(owner.clone())) {
+                    let new = new.get_or_insert_with(|| SlotMap::of(Arc::clone(&server), true));
+                    new.give(*first..=*last, &server);
+                }
+            }
+            let Some(new) = new else { return };
+            let old = mem::replace(&mut *map, new);
+            let gone = old.servers.iter().filter(|server| !map.has(server));
+            gone.cloned().collect::<Vec<_>>()
+        };
+        for server in gone {
+            server.retire(server.address().is_some());
+        }
+    }
+
+    /// The expected response time of the slowest server that works.
+    pub(super) fn expected(&self) -> Option<Duration> {
+        let servers = self.servers();
+        let works = servers.iter().filter(|server| !server.breaker().is_open());
+        works.filter_map(|server| server.expected()).max()
+    }
+
+    /// Tries all servers at the same time. Succeeds if one works.
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
+        if !self.read().is_known {
+            // Opening the entry's connection fetches the slot map.
+            let entry = self.server_of(b"");
+            let outcome = entry.check().await;
+            if outcome.is_err() || !self.read().is_known {
+                return outcome;
+            }
+        }
+        let servers = self.servers();
+        let each = join_all(servers.iter().map(|server| server.check())).await;
+        if each.iter().any(Result::is_ok) {
+            return Ok(());
+        }
+        each.into_iter().collect()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, SlotMap> {
+        unpoisoned(self.map.read())
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, SlotMap> {
+        unpoisoned(self.map.write())
+    }
+}
+
+impl Siblings for Cluster {
+    fn fetch_soon(&self) {
+        self.fetch_from(None);
+    }
+
+    fn first_of(
+        &self,
+        address: &NodeAddress,
+        mut keys: &mut dyn Iterator<Item = String>,
+    ) -> Option<String> {
+        let owned: Vec<bool> = {
+            let map = self.read();
+            let is_own = |server: &Arc<Pipeline>| server.address() == Some(address);
+            map.owners.iter().map(is_own).collect()
+        };
+        if !owned.contains(&true) {
+            return None;
+        }
+        Iterator::find(&mut keys, |key| owned[usize::from(slot_of(key.as_bytes()))])
+    }
+
+    fn record_redirect(&self, host: Option<&str>, key: &[u8], redirect: &Redirect) {
+        if matches!(redirect, Redirect::Moved { .. }) {
+            self.follow(host, key, redirect);
+        }
+    }
+
+    fn lost(&self) -> Vec<String> {
+        let servers = self.servers();
+        let lost = servers.iter().filter(|server| {
+            let cause = server.breaker().cause();
+            cause.is_some_and(|cause| !cause.is_of_cluster_down())
+        });
+        let addresses = lost.filter_map(|server| server.address());
+        addresses.map(ToString::to_string).collect()
+    }
+
+    fn health(&self) -> StoreHealth {
+        let map = self.read();
+        let states = map.servers.iter().map(|server| server.breaker().health());
+        whole(states, map.is_known)
+    }
+}
+
+impl ClusterEntry for Cluster {
+    fn seed(&self) -> &ConnectionAddr {
+        self.seeds.nodes[0].addr()
+    }
+
+    /// Applies the slot map that the server reports before the connection is used.
+    fn open(&self) -> BoxFuture<'_, RedisResult<Transport>> {
+        Box::pin(async {
+            let number = self.begin_fetch();
+            let (wire, ranges) = self.seeds.connect().await?;
+            self.apply(number, &ranges);
+            Ok(wire)
+        })
+    }
+}
+
+/// The health of all servers together, over those that have received calls. The cluster is down if
+/// none of them works, and strained if some do not.
+fn whole(states: impl Iterator<Item = StoreHealth>, is_found: bool) -> StoreHealth {
+    let mut works = false;
+    let mut down = None;
+    for state in states {
+        match state {
+            StoreHealth::Down { since, cause } => {
+                let first = |(earlier, _): &(std::time::Instant, _)| *earlier <= since;
+                down = down.filter(first).or(Some((since, cause)));
+            }
+            StoreHealth::Untried => {}
+            _ => works = true,
+        }
+    }
+    match down {
+        Some(_) if works => StoreHealth::Strained {
+            by: Degradation::GivenUp,
+        },
+        Some((since, cause)) => StoreHealth::Down { since, cause },
+        None if works || is_found => StoreHealth::Up,
+        None => StoreHealth::Untried,
+    }
+}
+
+/// The server of each slot.
+struct SlotMap {
+    /// Slots without a server belong to the first one, which returns the error for them.
+    owners: Vec<Arc<Pipeline>>,
+    /// The owners, and those that a server has named for a slot that they do not own yet.
+    servers: Vec<Arc<Pipeline>>,
+    /// Whether the map is from a server's report.
+    is_known: bool,
+}
+
+impl SlotMap {
+    fn of(first: Arc<Pipeline>, is_known: bool) -> Self {
+        Self {
+            owners: vec![Arc::clone(&first); SLOTS],
+            servers: vec![first],
+            is_known,
+        }
+    }
+
+    fn server_of(&self, slot: u16) -> Arc<Pipeline> {
+        Arc::clone(&self.owners[usize::from(slot)])
+    }
+
+    fn find(&self, address: &NodeAddress) -> Option<Arc<Pipeline>> {
+        let mut known = self.servers.iter();
+        let known = known.find(|server| server.address() == Some(address));
+        known.cloned()
+    }
+
+    fn has(&self, server: &Arc<Pipeline>) -> bool {
+        self.servers.iter().any(|own| Arc::ptr_eq(own, server))
+    }
+
+    fn add(&mut self, server: &Arc<Pipeline>) {
+        if !self.has(server) {
+            self.servers.push(Arc::clone(server));
+        }
+    }
+
+    fn give(&mut self, slots: RangeInclusive<u16>, server: &Arc<Pipeline>) {
+        let slots = usize::from(*slots.start())..=usize::from(*slots.end());
+        if let Some(owners) = self.owners.get_mut(slots) {
+            owners.fill(Arc::clone(server));
+            self.add(server);
+        }
+    }
+}
+
+/// The configured addresses of a cluster, with the user and the encryption for all of its servers.
+pub(super) struct Seeds {
+    pub(super) nodes: Vec<ConnectionInfo>,
+    pub(super) credentials: Arc<Credentials>,
+}
+
+impl Seeds {
+    /// Opens a connection to the server that responds first, and fetches the slot ranges from it.
+    async fn connect(&self) -> RedisResult<(Transport, Vec<SlotRange>)> {
+        let each = self.nodes.iter().map(|seed| {
+            let attempt = async {
+                let node = connector::with_tcp_settings(seed.clone());
+                let wire = connector::node(&node, &self.credentials).await?;
+                let ranges = fetch_slots(&wire, host_of(seed)).await?;
+                Ok((wire, ranges))
+            };
+            Box::pin(attempt)
+        });
+        select_ok(each).await.map(|(first, _)| first)
+    }
+
+    /// Returns another address with this user, encryption and protocol.
+    fn at(&self, address: &NodeAddress) -> Option<ConnectionInfo> {
+        let seed = self.nodes.first()?;
+        let mut place = seed.addr().clone();
+        match &mut place {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                host.clone_from(&address.host);
+                *port = address.port;
+            }
+            _ => return None,
+        }
+        Some(seed.clone().set_addr(place))
+    }
+}
+
+async fn fetch_slots(wire: &Transport, host: &str) -> RedisResult<Vec<SlotRange>> {
+    let mut command = redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    let answer = wire.send(&command).await?.extract_error()?;
+    let ranges = slots::parse(&answer, host);
+    let missing = if slots::lacks_name(&answer) {
+        "a server of the cluster has no name for its clients (`?`): it needs \
+         cluster-announce-hostname, or cluster-preferred-endpoint-type ip"
+    } else {
+        "the cluster has given out no slots"
+    };
+    ranges.ok_or_else(|| (ErrorKind::Client, missing).into())
+}
+
+fn host_of(node: &ConnectionInfo) -> &str {
+    match node.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+        _ => "",
+    }
+}

@@ -1,0 +1,367 @@
+//! The store's handle: [`RedisStore`].
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use redis::{Cmd, ToRedisArgs, Value, aio::ConnectionLike};
+use tokio::time::Instant;
+
+use super::{
+    cluster::Cluster,
+    connection::StoreCommon,
+    pipeline::{CallProgress, Pipeline, Siblings as _},
+    script_by_digest::Script,
+};
+use crate::{
+    breaker::Guarded as _,
+    error::{StoreError, StoreErrorKind},
+    health::StoreHealth,
+    runtime_thread::Home,
+    stats::StoreStats,
+};
+use tower_ratelimit_core::{
+    error::ConfigError,
+    log::{self, Code},
+};
+
+/// A Redis server, cluster or sentinel group, shared by any number of limiters.
+///
+/// A clone is a handle to the same connection. The first request opens the connection, and a later
+/// one opens it again after it failed. It lives on a thread of the store's own, which starts with
+/// the first call and ends with the last handle. A limiter can therefore be awaited in any runtime,
+/// and without one. Each store has such a thread, so let limiters share one store.
+#[derive(Clone)]
+pub struct RedisStore {
+    shared: Arc<StoreState>,
+}
+
+impl RedisStore {
+    pub(super) fn new(shared: StoreState) -> Self {
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Creates the store at this address, with the defaults of the [builder](Self::builder).
+    ///
+    /// Checks the address and returns. The first request connects, so a server can start while
+    /// Redis is down. Needs no runtime yet.
+    ///
+    /// | address | leads to |
+    /// |---|---|
+    /// | `redis://user:password@host:6379/0` | a server; all but the host can be left out |
+    /// | `rediss://…` | the same, encrypted (feature `redis-tls`) |
+    /// | `unix:///run/redis.sock?db=0&user=u&pass=p` | a server on this machine |
+    /// | `redis-cluster://user:password@a:7000,b:7001` | a cluster, known by some of its servers |
+    /// | `redis-sentinel://user:password@a:26379,b:26379/mymaster/0` | the master of this name |
+    ///
+    /// `rediss-cluster` and `rediss-sentinel` are encrypted, and `valkey` can stand for `redis`.
+    /// User and password are percent-encoded. Those in a sentinel's address are for the servers;
+    /// `?sentinel_user=u&sentinel_password=p` is for the sentinels. `?protocol=resp3` chooses the
+    /// protocol, which is RESP2 otherwise. An unknown parameter is an error.
+    ///
+    /// ```
+    /// use tower_ratelimit::RedisStore;
+    ///
+    /// let store = RedisStore::connect("redis://127.0.0.1")?;
+    /// assert!(RedisStore::connect("http://127.0.0.1").is_err());
+    /// # let _ = store;
+    /// # Ok::<_, tower_ratelimit::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the address is not valid. The text does not repeat the address, which can contain a
+    /// password.
+    pub fn connect(address: &str) -> Result<Self, ConfigError> {
+        Self::builder().connect(address)
+    }
+
+    /// Creates the store for the cluster with these servers, with addresses like
+    /// `redis://host:7000`. All have one user, password and encryption.
+    ///
+    /// # Errors
+    ///
+    /// If an address is not valid.
+    pub fn cluster<T: AsRef<str>>(
+        addresses: impl IntoIterator<Item = T>,
+    ) -> Result<Self, ConfigError> {
+        Self::builder().cluster(addresses)
+    }
+
+    /// Creates the store for the master of this name that these sentinels watch, with addresses
+    /// like `redis://host:26379/0`. User, password and database are those of the servers, not of
+    /// the sentinels.
+    ///
+    /// # Errors
+    ///
+    /// If an address is not valid, or the name is empty.
+    pub fn sentinel<T: AsRef<str>>(
+        addresses: impl IntoIterator<Item = T>,
+        master: &str,
+    ) -> Result<Self, ConfigError> {
+        Self::builder().sentinel(addresses, master)
+    }
+
+    /// Creates the store on a connection that you already have. It must reconnect by itself, as
+    /// redis-rs's `ConnectionManager` does; the store adds its deadline and breaker. The connection
+    /// lives on the runtime that opened it, and calls run on their callers' runtimes: both must be
+    /// driven.
+    pub fn from_connection<C>(connection: C) -> Self
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        match Self::builder().connection(connection) {
+            Ok(store) => store,
+            Err(_) => unreachable!("the defaults are accepted"),
+        }
+    }
+
+    /// Whether Redis works, as shown by the calls so far. Sends nothing.
+    pub fn health(&self) -> StoreHealth {
+        let (common, servers) = (&self.shared.common, &self.shared.servers);
+        common.watch.with_strain(servers.health())
+    }
+
+    /// Counters of the calls so far, for metrics.
+    pub fn stats(&self) -> StoreStats {
+        self.shared.common.watch.counters.read()
+    }
+
+    /// Connects if necessary, and tests whether Redis lets a limiter do all that it needs. For a
+    /// readiness probe, or to connect before the first request. Waits for the connection, so it may
+    /// take longer than the [deadline](super::RedisStoreBuilder::deadline).
+    ///
+    /// In a cluster it tests all servers at the same time, and one that works is enough: each of
+    /// the others affects its own keys only. Behind a
+    /// [`sharding_proxy`](super::RedisStoreBuilder::sharding_proxy) it tests sixteen keys, which lie
+    /// on different servers, and fails if one of them fails.
+    ///
+    /// # Errors
+    ///
+    /// The failure that a call would have.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        let (common, servers) = (&self.shared.common, &self.shared.servers);
+        common.home.within(servers.check()).await
+    }
+
+    /// Opens new connections in place of the open ones, with the password and the certificates that
+    /// are in the [files](super::RedisStoreBuilder::password_file) now. Calls in flight end on the
+    /// old ones. A connection that was handed in stays.
+    ///
+    /// # Errors
+    ///
+    /// The first failure to connect. That connection stays as it was.
+    pub async fn reconnect(&self) -> Result<(), StoreError> {
+        let (common, servers) = (&self.shared.common, &self.shared.servers);
+        common.home.within(servers.reconnect()).await
+    }
+
+    /// The beginning of all key names.
+    #[doc(hidden)]
+    pub fn prefix(&self) -> &str {
+        &self.shared.common.prefix
+    }
+
+    #[doc(hidden)]
+    pub fn deadline(&self) -> Duration {
+        self.shared.common.deadline
+    }
+
+    /// Returns the error with which a call about this key would fail at once, if any. Sends
+    /// nothing.
+    #[doc(hidden)]
+    pub fn refusal(&self, key: &[u8]) -> Option<StoreError> {
+        self.shared.servers.refusal(key)
+    }
+
+    /// Returns the error with which every call would fail at once, if any.
+    #[doc(hidden)]
+    pub fn refusal_of_all(&self) -> Option<StoreError> {
+        self.shared.servers.refusal_of_all()
+    }
+
+    /// The runtime for tasks that call the store.
+    #[doc(hidden)]
+    pub fn home(&self) -> &Home {
+        &self.shared.common.home
+    }
+
+    /// Registers a script that a limiter of this store uses: trials load it.
+    #[doc(hidden)]
+    pub fn use_script(&self, script: &Script) {
+        self.shared.common.use_script(script);
+    }
+
+    /// Whether one call can carry many subjects. A cluster has them on different servers.
+    #[doc(hidden)]
+    pub fn can_batch_subjects(&self) -> bool {
+        !self.shared.servers.is_cluster() && !self.shared.is_split.load(Ordering::Relaxed)
+    }
+
+    /// Records that several servers are behind the store's address: from now on each call carries
+    /// one subject.
+    #[doc(hidden)]
+    pub fn stop_batching_subjects(&self) {
+        if !self.shared.is_split.swap(true, Ordering::Relaxed) {
+            let text = "behind the address of Redis there are many servers, as it answered CROSSSLOT: \
+                from now on each subject is asked about in a call of its own; say so at once with \
+                RedisStoreBuilder::sharding_proxy, or --redis-sharding-proxy of the command";
+            log::report(Code::RedisSplit, text);
+        }
+    }
+
+    /// How long a response takes now; `None` without a connection.
+    #[doc(hidden)]
+    pub fn expected(&self) -> Option<Duration> {
+        self.shared.servers.expected()
+    }
+
+    /// Records that a decision was made without Redis, or not at all, because of this error.
+    #[doc(hidden)]
+    pub fn record_degraded(&self, error: &StoreError) {
+        let (common, servers) = (&self.shared.common, &self.shared.servers);
+        let has_reported = servers.has_reported(error);
+        common.watch.record_degraded(error, has_reported);
+    }
+
+    /// Runs `script` on the values of `keys`: one round trip, at most the deadline. With `until` it waits for a place
+    /// among the calls in flight, and is not sent once its callers have left then; without, it is sent however many are in
+    /// flight. After an error of kind [`Timeout`](crate::error::StoreErrorKind::Timeout) it may have run.
+    #[doc(hidden)]
+    pub async fn call<A: ToRedisArgs>(
+        &self,
+        until: Option<Instant>,
+        script: &Script,
+        keys: &[&[u8]],
+        args: &[A],
+    ) -> Result<Value, StoreError> {
+        let (common, servers) = (&self.shared.common, &self.shared.servers);
+        let key = keys.first().copied().unwrap_or_default();
+        let command = script.call(keys, args);
+        let began_at = Instant::now();
+        let call = servers.call(script, command, key, (began_at, until));
+        let outcome = common.home.within(call).await;
+        common.watch.counters.count(&outcome, began_at.elapsed());
+        outcome
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("address", &self.shared.address)
+            .field("prefix", &self.shared.common.prefix)
+            .field("deadline", &self.shared.common.deadline)
+            .field("health", &self.health())
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) struct StoreState {
+    pub(super) address: String,
+    pub(super) common: Arc<StoreCommon>,
+    pub(super) servers: Servers,
+    /// Whether keys are spread over servers behind the address, so that each call carries one
+    /// subject.
+    pub(super) is_split: AtomicBool,
+}
+
+pub(super) enum Servers {
+    One(Arc<Pipeline>),
+    Cluster(Arc<Cluster>),
+}
+
+impl Servers {
+    /// Returns the server that owns the key's slot.
+    fn of(&self, key: &[u8]) -> Arc<Pipeline> {
+        match self {
+            Self::One(server) => Arc::clone(server),
+            Self::Cluster(cluster) => cluster.server_of(key),
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Pipeline>> {
+        match self {
+            Self::One(server) => vec![Arc::clone(server)],
+            Self::Cluster(cluster) => cluster.servers(),
+        }
+    }
+
+    const fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+
+    /// Returns the error with which a call about this key would fail at once, if any.
+    pub(super) fn refusal(&self, key: &[u8]) -> Option<StoreError> {
+        self.of(key).refusal()
+    }
+
+    /// Returns the error with which every call would fail at once, if any.
+    fn refusal_of_all(&self) -> Option<StoreError> {
+        let servers = self.all();
+        let refusals: Option<Vec<_>> = servers.iter().map(|server| server.refusal()).collect();
+        refusals?.pop()
+    }
+
+    /// Runs a command of `script` whose first key is `key`, within the deadline, see [`CallProgress::new`]. It waits
+    /// for a place among those in flight unless there is no time until when it is needed.
+    pub(super) async fn call(
+        &self,
+        script: &Script,
+        command: Cmd,
+        key: &[u8],
+        times: (Instant, Option<Instant>),
+    ) -> Result<Value, StoreError> {
+        let command = Arc::new(command);
+        match self {
+            Self::One(server) => {
+                let progress = CallProgress::new(times);
+                server.attempt(script, command, progress).await
+            }
+            Self::Cluster(cluster) => cluster.call(script, command, key, times).await,
+        }
+    }
+
+    fn health(&self) -> StoreHealth {
+        match self {
+            Self::One(server) => server.breaker().health(),
+            Self::Cluster(cluster) => cluster.health(),
+        }
+    }
+
+    /// Whether the breaker has reported the failure of calls with this error.
+    fn has_reported(&self, error: &StoreError) -> bool {
+        match self {
+            Self::One(server) => server.breaker().is_open(),
+            Self::Cluster(_) => error.kind() == StoreErrorKind::BreakerOpen,
+        }
+    }
+
+    fn expected(&self) -> Option<Duration> {
+        match self {
+            Self::One(server) => server.expected(),
+            Self::Cluster(cluster) => cluster.expected(),
+        }
+    }
+
+    async fn reconnect(&self) -> Result<(), StoreError> {
+        let servers = self.all();
+        let each = join_all(servers.iter().map(|server| server.link.renew())).await;
+        each.into_iter().try_for_each(|outcome| outcome)
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        match self {
+            Self::One(server) => server.check().await,
+            Self::Cluster(cluster) => cluster.check().await,
+        }
+    }
+}

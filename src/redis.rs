@@ -1,0 +1,3 @@
+//! Redis as the store of limits that all nodes share.
+
+pub use tower_ratelimit_store::redis::RedisStoreBuilder;
