@@ -4,17 +4,17 @@
 //! are calls, which a `CallSender` makes; that of a limiter is in `limiter/store_calls.rs`.
 //!
 //! 1. `submit` adds the operation to the queues at the store's home (`queues.rs`). Each subject has a batch for each tier
-//!    and plan, in which equal operations that follow one another are one row with a count.
+//!    and plan, in which equal operations that follow one another are one run with a count.
 //! 2. A caller that finds its queue idle begins its call. The dispatcher at the home sends all others, in rounds. A round
 //!    begins when an operation arrives that is not covered by the next one, when a call ends, or at the time that the last
 //!    round has set. It sends subjects that have no call in flight: all of them while the server is hardly busy or has just answered, else those that fill calls.
 //!    A subject that has waited too long for an answer about itself leaves in a further call.
 //! 3. `calls.rs` distributes the batches: subjects share a call if they have the plan and the tier in common, up to its
-//!    bounds of subjects, rows and operations. Operations whose deadline passed while they waited fail unsent.
+//!    bounds of subjects, runs and operations. Operations whose deadline passed while they waited fail unsent.
 //! 4. A call ends with one answer for each subject. The next round is sent before the answers are delivered, so that the
 //!    server works while the answered requests continue.
 //!
-//! Example: a thousand equal requests of one key arrive at once. The first leaves alone. The others become one row of 999,
+//! Example: a thousand equal requests of one key arrive at once. The first leaves alone. The others become one run of 999,
 //! and leave in one call when it is answered.
 
 mod calls;
@@ -42,7 +42,7 @@ use tokio::{
 };
 
 pub(super) use self::calls::{
-    AnsweredOps, BatchCall, CallSender, CallWindow, NewOp, OpReply, Row, SubjectAnswer, SubjectOps,
+    AnsweredOps, BatchCall, CallSender, CallWindow, NewOp, OpReply, Run, SubjectAnswer, SubjectOps,
 };
 use self::{
     calls::{BegunCall, CallBuilder, FinishedCall, Waiter},
@@ -59,7 +59,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// The first operation of a subject is sent at once while few subjects are in flight. Otherwise it
 /// waits for the next answer, and shares one call with the other subjects that wait. Operations on
 /// a subject with a call in flight wait for its answer and then leave together, in order of arrival
-/// within each tier; equal consecutive operations are one row. If two answers in a row would take
+/// within each tier; equal consecutive operations are one run. If two answers in a row would take
 /// nearly the deadline, further calls are sent meanwhile. The server runs the calls of a subject in
 /// the order in which they are sent, so no answer is guessed. A waiting operation costs the memory
 /// of its waker only, and any number can wait.

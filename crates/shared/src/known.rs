@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    batching::Row,
+    batching::Run,
     mode::LeaseNumber,
     wire::{node_message::NodeReply, plan::ReplyPlan},
 };
@@ -56,11 +56,11 @@ impl Charged {
 }
 
 impl Known {
-    pub(super) fn new(plan: &Arc<ReplyPlan>, row: &Row) -> Self {
+    pub(super) fn new(plan: &Arc<ReplyPlan>, run: &Run) -> Self {
         Self {
             plan: Arc::clone(plan),
-            at: row.decision.decided_at(),
-            states: row.states.clone(),
+            at: run.decision.decided_at(),
+            states: run.states.clone(),
         }
     }
 
@@ -171,18 +171,18 @@ impl Known {
     }
 
     /// Adds units to those that the decision has left.
-    pub(super) fn give_back(plan: &Arc<ReplyPlan>, row: &mut Row, units: u64) {
+    pub(super) fn give_back(plan: &Arc<ReplyPlan>, run: &mut Run, units: u64) {
         if units == 0 {
             return;
         }
-        let known = Self::new(plan, row);
+        let known = Self::new(plan, run);
         let question = Question {
             own: negative(units),
             cost: 0,
             class: plan.class,
         };
         let statuses = known.statuses(question, known.at);
-        row.decision.remeasure(statuses.map(|(_, status)| status));
+        run.decision.remeasure(statuses.map(|(_, status)| status));
     }
 }
 

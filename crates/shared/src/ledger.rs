@@ -45,7 +45,7 @@ use self::{
     table::{LedgerBucket, LedgerEntries, LedgerEntry, WAYS, each_bucket},
 };
 use super::{
-    batching::Row,
+    batching::Run,
     deny_cache::{DenyCache, SentCall},
     hashed_key_names::MeasuredSubject,
     known::{Charged, Known},
@@ -359,13 +359,13 @@ impl Ledger {
         &self,
         call: &SentCall,
         (message, reply): (&NodeMessage, &NodeReply),
-        last: Option<(&Arc<ReplyPlan>, &Row)>,
+        last: Option<(&Arc<ReplyPlan>, &Run)>,
         now: Instant,
     ) -> u64 {
         let at = self.at(now);
         let MeasuredSubject { tag, chosen, .. } = call.subject;
         let has_returned = self.denials.has_returned_since(tag, call.at);
-        if let Some((_, Row { decision, .. })) = last.filter(|_| at.terms.is_eventual()) {
+        if let Some((_, Run { decision, .. })) = last.filter(|_| at.terms.is_eventual()) {
             *unpoisoned(self.store_clock.lock()) = Some((decision.decided_at(), at.now));
             if decision.remaining() > Some(0) && !has_returned {
                 self.denials.drop_denials(tag, chosen);
@@ -383,7 +383,7 @@ impl Ledger {
             account.close(at.terms);
         }
         let last = last.filter(|(_, last)| !last.decision.is_blocked());
-        let known = |(plan, last): (&_, &Row)| {
+        let known = |(plan, last): (&_, &Run)| {
             let place = last.decision.binding_place();
             (Known::new(plan, last), place)
         };
@@ -412,9 +412,9 @@ impl Ledger {
     pub(super) fn hold(
         &self,
         reply: &NodeReply,
-        (plan, row): (&Arc<ReplyPlan>, &mut Row),
+        (plan, run): (&Arc<ReplyPlan>, &mut Run),
     ) -> Duration {
-        let decision = &row.decision;
+        let decision = &run.decision;
         let Some(wait) = decision.retry_after().filter(|_| decision.is_denied()) else {
             return Duration::ZERO;
         };
@@ -424,7 +424,7 @@ impl Ledger {
         if !self.terms.is_eventual() && !decision.is_blocked() {
             // A bucket gets its units back one after another; a window when their time is over, or when other nodes
             // return some.
-            hold = match Known::new(plan, row).until_full(place, reply, 0) {
+            hold = match Known::new(plan, run).until_full(place, reply, 0) {
                 Some(full) => wait.min(self.terms.length).max(pause.min(full)),
                 // The decision counts the node's own units as used too, and the node may return them.
                 None if reply.others > 0 || reply.units > 0 => wait.min(pause),
@@ -435,7 +435,7 @@ impl Ledger {
             hold = hold.min(pause);
         }
         if hold > wait {
-            row.decision = row.decision.take().denied_for(place, hold);
+            run.decision = run.decision.take().denied_for(place, hold);
         }
         hold
     }

@@ -7,7 +7,7 @@ use std::{borrow::Cow, time::Duration};
 use smallvec::SmallVec;
 
 use super::{
-    batching::{AnsweredOps, Row},
+    batching::{AnsweredOps, Run},
     subject_settlement::Settlement,
     wire::{Applied, Reply, StoreCall, Write, plan::ReplyPlan, reply, subject_value::SubjectValue},
 };
@@ -61,10 +61,10 @@ impl StoreCall<'_> {
             held: held.unwrap_or_default(),
             settlement,
             subject: &mut subject,
-            rows: SmallVec::new(),
+            runs: SmallVec::new(),
         };
-        for (op, times) in self.rows {
-            step.row(op, *times);
+        for (op, times) in self.runs {
+            step.apply_run(op, *times);
         }
         let reply = Reply::decided(step.finish());
         let written = subject.write(self.plan, value, now);
@@ -77,7 +77,7 @@ fn foreign(detail: &'static str) -> StoreError {
     StoreError::new(StoreErrorKind::ForeignData, detail)
 }
 
-/// Applies the rows of a call, one after another.
+/// Applies the runs of a call, one after another.
 struct Stepper<'a> {
     now: Timestamp,
     limits: &'a TierSet,
@@ -90,12 +90,12 @@ struct Stepper<'a> {
     held: Vec<Option<Held>>,
     plan: &'a ReplyPlan,
     /// The decisions so far.
-    rows: SmallVec<[Row; 1]>,
+    runs: SmallVec<[Run; 1]>,
 }
 
 impl Stepper<'_> {
-    /// Applies an operation this many times. Those that change nothing share one row.
-    fn row(&mut self, op: &Op, times: usize) {
+    /// Applies an operation this many times. Those that change nothing share one run.
+    fn apply_run(&mut self, op: &Op, times: usize) {
         let mut left = times;
         while left > 0 {
             let decision = self.run(op);
@@ -108,8 +108,8 @@ impl Stepper<'_> {
             let counters = self.quotas.counters.iter();
             let states = counters.map(|counter| Cow::Borrowed(&self.subject.states[counter.0]));
             let states = self.keeps_states.then_some(states);
-            let row = reply::row_of(self.plan, &self.held, (count, decision), states);
-            self.rows.push(row);
+            let run = reply::run_of(self.plan, &self.held, (count, decision), states);
+            self.runs.push(run);
             left -= count;
         }
     }
@@ -167,7 +167,7 @@ impl Stepper<'_> {
         let settlement = self.settlement.as_ref();
         let hold = settlement.and_then(|settlement| settlement.hold_beside(&self.subject.nodes));
         AnsweredOps {
-            rows: self.rows,
+            runs: self.runs,
             lease: lease.map(Box::new),
             hold: hold.map(Duration::from_micros),
         }

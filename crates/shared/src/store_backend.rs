@@ -108,7 +108,7 @@ impl<'a> DecideCall<'a> {
         StoreCall {
             message: self.message(at).message(),
             keeps_states: !self.messages.is_empty(),
-            ..StoreCall::new(self.plan, self.chosen, &ops.rows)
+            ..StoreCall::new(self.plan, self.chosen, &ops.runs)
         }
     }
 }

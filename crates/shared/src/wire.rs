@@ -18,7 +18,7 @@ use self::{
     plan::Plan,
 };
 use super::{
-    batching::{AnsweredOps, Row},
+    batching::{AnsweredOps, Run},
     known::{Known, Question},
 };
 use tower_ratelimit_core::{
@@ -35,9 +35,9 @@ use tower_ratelimit_store::error::StoreError;
 pub struct StoreCall<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) tier: Chosen,
-    pub(crate) rows: &'a [(Op, usize)],
+    pub(crate) runs: &'a [(Op, usize)],
     pub(crate) message: Option<&'a NodeMessage>,
-    /// Whether rows have the states that they left, which only a node with a ledger reads: those of long windows are large.
+    /// Whether runs have the states that they left, which only a node with a ledger reads: those of long windows are large.
     pub(crate) keeps_states: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct StoreCall<'a> {
 pub struct LateCall {
     plan: Plan,
     tier: Chosen,
-    rows: Vec<(Op, usize)>,
+    runs: Vec<(Op, usize)>,
     message: Option<NodeMessage>,
 }
 
@@ -93,11 +93,11 @@ impl Write {
 }
 
 impl<'a> StoreCall<'a> {
-    pub(crate) const fn new(plan: &'a Plan, tier: Chosen, rows: &'a [(Op, usize)]) -> Self {
+    pub(crate) const fn new(plan: &'a Plan, tier: Chosen, runs: &'a [(Op, usize)]) -> Self {
         Self {
             plan,
             tier,
-            rows,
+            runs,
             message: None,
             keeps_states: false,
         }
@@ -115,7 +115,7 @@ impl<'a> StoreCall<'a> {
         LateCall {
             plan: Plan::new(self.plan.limits()),
             tier: self.tier,
-            rows: self.rows.to_vec(),
+            runs: self.runs.to_vec(),
             message: self.message.copied(),
         }
     }
@@ -125,14 +125,14 @@ impl<'a> StoreCall<'a> {
     pub(super) fn decisions(&self, reply: Reply) -> Result<Vec<Decision>, StoreError> {
         match self.explained(reply)?.0.0 {
             ReplyOf::Decided(answered) => {
-                Ok(answered.rows.into_iter().map(|row| row.decision).collect())
+                Ok(answered.runs.into_iter().map(|run| run.decision).collect())
             }
             ReplyOf::Text(_) => Ok(Vec::new()),
         }
     }
 
     /// A reply as the decision about each operation, and the answer to the message; and what a node shows from the states of
-    /// each row, at once and later. Two with the same are equal, however each writes a state.
+    /// each run, at once and later. Two with the same are equal, however each writes a state.
     ///
     /// # Errors
     ///
@@ -142,9 +142,9 @@ impl<'a> StoreCall<'a> {
         let plan = self.plan.of(self.tier);
         let plan = plan.ok_or_else(|| StoreError::foreign("there is no such tier"))?;
         let mut answered = reply::of_store(reply, &plan.reply, self)?;
-        let later = |row: &Row| {
-            let known = Known::new(&plan.reply, row);
-            let quotas = row.decision.quotas();
+        let later = |run: &Run| {
+            let known = Known::new(&plan.reply, run);
+            let quotas = run.decision.quotas();
             let third = quotas.filter_map(|quota| quota.reset_after()).max();
             let third = third.unwrap_or_default() / 3;
             let third = u64::try_from(third.as_nanos()).unwrap_or_default();
@@ -155,18 +155,18 @@ impl<'a> StoreCall<'a> {
             };
             [0, 1, 2].map(|thirds| known.explain(question, thirds * third).1)
         };
-        let rows = answered.rows.iter().filter(|_| self.keeps_states);
-        let later = rows.flat_map(later).collect();
-        let single = |row: Row| {
-            let (count, states) = (row.count, SmallList::default());
-            let single = Row {
+        let runs = answered.runs.iter().filter(|_| self.keeps_states);
+        let later = runs.flat_map(later).collect();
+        let single = |run: Run| {
+            let (count, states) = (run.count, SmallList::default());
+            let single = Run {
                 count: 1,
                 states,
-                ..row
+                ..run
             };
             iter::repeat_n(single, count)
         };
-        answered.rows = answered.rows.into_iter().flat_map(single).collect();
+        answered.runs = answered.runs.into_iter().flat_map(single).collect();
         Ok((Reply::decided(answered), later))
     }
 
@@ -195,7 +195,7 @@ impl<'a> StoreCall<'a> {
     #[doc(hidden)]
     #[must_use]
     pub const fn without_ops(self) -> Self {
-        Self { rows: &[], ..self }
+        Self { runs: &[], ..self }
     }
 }
 
@@ -205,7 +205,7 @@ impl LateCall {
         StoreCall {
             plan: &self.plan,
             tier: self.tier,
-            rows: &self.rows,
+            runs: &self.runs,
             message: self.message.as_ref(),
             keeps_states: false,
         }

@@ -18,10 +18,10 @@ use tower_ratelimit_core::{
 };
 use tower_ratelimit_store::error::StoreError;
 
-/// The most rows of one call, so that it does not block the server for long.
-const MAX_ROWS_PER_CALL: usize = 256;
+/// The most runs of one call, so that it does not block the server for long.
+const MAX_RUNS_PER_CALL: usize = 256;
 
-/// The most operations of one call. Some algorithms do not decide a row of equal operations in one
+/// The most operations of one call. Some algorithms do not decide a run of equal operations in one
 /// step.
 const MAX_OPS_PER_CALL: usize = 1_024;
 
@@ -37,7 +37,7 @@ pub(crate) struct BatchCall<P> {
     pub(crate) subjects: SmallVec<[SubjectOps; 1]>,
     /// One for each operation of the subjects.
     waiters: Waiters,
-    row_count: usize,
+    run_count: usize,
 }
 
 /// A call and its answers.
@@ -64,10 +64,10 @@ impl<P> CallBuilder<P> {
     ) -> usize {
         batch.drain_expired(now, &mut self.expired);
         let mut parts = 0;
-        while let Some((rows, waiters)) = batch.take(MAX_ROWS_PER_CALL, MAX_OPS_PER_CALL) {
+        while let Some((runs, waiters)) = batch.take(MAX_RUNS_PER_CALL, MAX_OPS_PER_CALL) {
             let ops = SubjectOps {
                 subject: subject.clone(),
-                rows,
+                runs,
                 are_specialized: batch.are_specialized,
             };
             // A later part of one subject must not be sent before an earlier one.
@@ -89,11 +89,11 @@ impl<P> CallBuilder<P> {
     }
 
     fn open_call(&self, batch: &Batch<P>, subject: &SubjectOps) -> Option<usize> {
-        let (rows, ops) = (subject.rows.len(), subject.ops());
+        let (runs, ops) = (subject.runs.len(), subject.ops());
         let mut calls = self.calls.iter().enumerate().rev().take(MAX_OPEN_CALLS);
         let (at, call) = calls.find(|(_, call)| call.accepts(batch, subject))?;
         let has_room = call.subjects.len() < self.most_subjects
-            && call.row_count + rows <= MAX_ROWS_PER_CALL
+            && call.run_count + runs <= MAX_RUNS_PER_CALL
             && call.waiters.len() + ops <= MAX_OPS_PER_CALL;
         has_room.then_some(at)
     }
@@ -124,7 +124,7 @@ impl<P> BatchCall<P> {
             at,
             subjects: SmallVec::new(),
             waiters: Waiters::new(),
-            row_count: 0,
+            run_count: 0,
         }
     }
 
@@ -138,7 +138,7 @@ impl<P> BatchCall<P> {
     }
 
     fn add(&mut self, subject: SubjectOps, waiters: Waiters) {
-        self.row_count += subject.rows.len();
+        self.run_count += subject.runs.len();
         self.subjects.push(subject);
         self.waiters.extend(waiters);
     }
@@ -155,10 +155,10 @@ impl<P> BatchCall<P> {
         for (subject, answer) in self.subjects.iter().zip(answers) {
             let mut own = waiters.by_ref().take(subject.ops());
             match answer {
-                Ok(AnsweredOps { rows, .. }) => {
-                    for Row {
+                Ok(AnsweredOps { runs, .. }) => {
+                    for Run {
                         count, decision, ..
-                    } in rows
+                    } in runs
                     {
                         let each = own.by_ref().take(count);
                         each.zip(iter::repeat_n(decision, count))
@@ -212,7 +212,7 @@ pub(super) struct Batch<P> {
     pub(super) tier: Chosen,
     /// Whether a specialized script can decide all operations so far.
     pub(super) are_specialized: bool,
-    rows: Rows,
+    runs: Runs,
     /// One for each operation.
     waiters: Waiters,
 }
@@ -223,7 +223,7 @@ impl<P> Batch<P> {
             plan,
             tier,
             are_specialized: true,
-            rows: Rows::new_const(),
+            runs: Runs::new_const(),
             waiters: Waiters::new_const(),
         }
     }
@@ -234,9 +234,9 @@ impl<P> Batch<P> {
 
     pub(super) fn add(&mut self, op: Op, is_specialized: bool, waiter: Waiter) {
         self.are_specialized &= is_specialized;
-        match self.rows.last_mut() {
+        match self.runs.last_mut() {
             Some((last, count)) if *last == op => *count += 1,
-            _ => self.rows.push((op, 1)),
+            _ => self.runs.push((op, 1)),
         }
         self.waiters.push(waiter);
     }
@@ -248,40 +248,40 @@ impl<P> Batch<P> {
         let count = waiters.take_while(|waiter| waiter.deadline <= now).count();
         if count > 0 {
             expired.extend(self.waiters.drain(..count));
-            take_rows(&mut self.rows, usize::MAX, count);
+            take_runs(&mut self.runs, usize::MAX, count);
         }
     }
 
-    /// Takes up to `most_rows` rows with at most `most_ops` operations in all, and their waiters;
+    /// Takes up to `most_runs` runs with at most `most_ops` operations in all, and their waiters;
     /// `None` if nothing is left.
-    fn take(&mut self, most_rows: usize, most_ops: usize) -> Option<(Rows, Waiters)> {
+    fn take(&mut self, most_runs: usize, most_ops: usize) -> Option<(Runs, Waiters)> {
         if self.waiters.is_empty() {
             return None;
         }
-        if self.rows.len() <= most_rows && self.waiters.len() <= most_ops {
-            return Some((mem::take(&mut self.rows), mem::take(&mut self.waiters)));
+        if self.runs.len() <= most_runs && self.waiters.len() <= most_ops {
+            return Some((mem::take(&mut self.runs), mem::take(&mut self.waiters)));
         }
-        let rows = take_rows(&mut self.rows, most_rows, most_ops);
-        let count: usize = rows.iter().map(|(_, count)| count).sum();
-        Some((rows, self.waiters.drain(..count).collect()))
+        let runs = take_runs(&mut self.runs, most_runs, most_ops);
+        let count: usize = runs.iter().map(|(_, count)| count).sum();
+        Some((runs, self.waiters.drain(..count).collect()))
     }
 }
 
-/// Takes rows from the front, the last of them perhaps in part.
-fn take_rows(rows: &mut Rows, most_rows: usize, most_ops: usize) -> Rows {
+/// Takes runs from the front, the last of them perhaps in part.
+fn take_runs(runs: &mut Runs, most_runs: usize, most_ops: usize) -> Runs {
     let mut left = most_ops;
     let mut whole = 0;
-    for (_, count) in rows.iter().take(most_rows) {
+    for (_, count) in runs.iter().take(most_runs) {
         if *count > left {
             break;
         }
         left -= count;
         whole += 1;
     }
-    let mut taken: Rows = rows.drain(..whole).collect();
-    if whole < most_rows
+    let mut taken: Runs = runs.drain(..whole).collect();
+    if whole < most_runs
         && left > 0
-        && let Some((op, count)) = rows.first_mut()
+        && let Some((op, count)) = runs.first_mut()
     {
         *count -= left;
         taken.push((Op::clone(op), left));
@@ -289,14 +289,14 @@ fn take_rows(rows: &mut Rows, most_rows: usize, most_ops: usize) -> Rows {
     taken
 }
 
-/// Equal consecutive operations, and their number. Most subjects have one row.
-pub(crate) type Rows = SmallVec<[(Op, usize); 1]>;
+/// Equal consecutive operations, and their number. Most subjects have one run.
+pub(crate) type Runs = SmallVec<[(Op, usize); 1]>;
 
 /// Operations on one subject, done one after another.
 #[derive(Debug, Clone)]
 pub(crate) struct SubjectOps {
     pub(crate) subject: SubjectName,
-    pub(crate) rows: Rows,
+    pub(crate) runs: Runs,
     /// Whether a specialized script can decide them all.
     pub(crate) are_specialized: bool,
 }
@@ -306,7 +306,7 @@ pub(crate) type SubjectAnswer = Result<AnsweredOps, StoreError>;
 /// The decisions about one subject's operations, and the reply to the message attached to them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AnsweredOps {
-    pub(crate) rows: SmallVec<[Row; 1]>,
+    pub(crate) runs: SmallVec<[Run; 1]>,
     pub(crate) lease: Option<Box<NodeReply>>,
     /// How long a denial stays cached at most, if that is less than its own wait.
     pub(crate) hold: Option<Duration>,
@@ -314,7 +314,7 @@ pub(crate) struct AnsweredOps {
 
 /// The decision about each of equal consecutive operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct Run {
     pub(crate) count: usize,
     pub(crate) decision: Decision,
     /// The state of each quota after them, as a node keeps it.
@@ -323,13 +323,13 @@ pub(crate) struct Row {
 
 impl SubjectOps {
     pub(crate) fn ops(&self) -> usize {
-        self.rows.iter().map(|(_, count)| count).sum()
+        self.runs.iter().map(|(_, count)| count).sum()
     }
 
     /// The most units that the operations charge together if the limit is `most` units; `None` if
     /// only the store can determine it.
     pub(crate) fn most_taken(&self, most: u64) -> Option<Takes> {
-        self.rows.iter().try_fold(Takes::NONE, |sum, (op, count)| {
+        self.runs.iter().try_fold(Takes::NONE, |sum, (op, count)| {
             let (each, largest) = match op {
                 Op::Acquire(cost) | Op::Reserve(cost) if *cost > most => (0, 0),
                 Op::Acquire(cost) | Op::Reserve(cost) => (*cost, *cost),
@@ -364,6 +364,6 @@ pub(crate) trait CallSender<P>: Send + Sync + 'static {
     fn window(&self) -> &Self::Window;
 
     /// Sends a call. A specialized script can decide about all its subjects or about none. Returns one answer for each
-    /// subject. An answer may split a row into several.
+    /// subject. An answer may split a run into several.
     fn send(&self, call: &BatchCall<P>) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
 }

@@ -35,7 +35,7 @@ struct SlowServer {
     leaving: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
-type SentRows = (Chosen, Vec<(Op, usize)>);
+type SentRuns = (Chosen, Vec<(Op, usize)>);
 
 impl SlowServer {
     fn with_delay(delay: Duration) -> Arc<Self> {
@@ -52,11 +52,11 @@ impl SlowServer {
         })
     }
 
-    /// The rows of each call so far.
-    fn calls(&self) -> Vec<SentRows> {
-        let rows = |ops: Vec<SubjectOps>| ops.into_iter().flat_map(|ops| ops.rows).collect();
+    /// The runs of each call so far.
+    fn calls(&self) -> Vec<SentRuns> {
+        let runs = |ops: Vec<SubjectOps>| ops.into_iter().flat_map(|ops| ops.runs).collect();
         let calls = self.subject_ops().into_iter();
-        calls.map(|(tier, ops)| (tier, rows(ops))).collect()
+        calls.map(|(tier, ops)| (tier, runs(ops))).collect()
     }
 
     /// Takes the operations of each call so far.
@@ -114,8 +114,8 @@ impl CallSender<()> for Arc<SlowServer> {
         sleep(delay).await;
         let policy = Policy::new("test", 1);
         let status = QuotaStatus::new(&policy);
-        let row = |(op, count): &(Op, usize)| match op {
-            Op::Acquire(cost) => Row {
+        let run = |(op, count): &(Op, usize)| match op {
+            Op::Acquire(cost) => Run {
                 count: *count,
                 decision: Decision::allowed(*cost, Timestamp::default(), status),
                 states: SmallList::default(),
@@ -125,7 +125,7 @@ impl CallSender<()> for Arc<SlowServer> {
         let answer = |ops: &SubjectOps| match &*ops.subject {
             "foreign" => Err(StoreError::foreign("not one of ours")),
             _ => Ok(AnsweredOps {
-                rows: ops.rows.iter().map(row).collect(),
+                runs: ops.runs.iter().map(run).collect(),
                 lease: None,
                 hold: None,
             }),
@@ -197,9 +197,9 @@ async fn operations_that_arrive_during_a_call_share_the_next_in_order_and_equal_
     for (answer, cost) in waiting.into_iter().zip(costs) {
         assert_eq!(charged(answer).await, cost);
     }
-    let rows: Vec<_> = server.calls().into_iter().map(|(_, rows)| rows).collect();
+    let runs: Vec<_> = server.calls().into_iter().map(|(_, runs)| runs).collect();
     let counted = [(1, 2), (2, 1), (1, 3)].map(|(cost, count)| (Op::Acquire(cost), count));
-    assert_eq!(rows, [vec![(Op::Acquire(9), 1)], counted.to_vec()]);
+    assert_eq!(runs, [vec![(Op::Acquire(9), 1)], counted.to_vec()]);
     settle().await;
     assert!(bench.is_idle());
 }
@@ -220,11 +220,11 @@ async fn a_hundred_thousand_operations_wait_and_none_fails() {
     let calls = server.calls();
     let counts = calls
         .iter()
-        .flat_map(|(_, rows)| rows)
+        .flat_map(|(_, runs)| runs)
         .map(|(_, count)| count);
     assert_eq!(counts.sum::<usize>(), 100_000);
     assert!(calls.len() < 200, "{} calls", calls.len());
-    assert!(calls.iter().all(|(_, rows)| rows.len() == 1));
+    assert!(calls.iter().all(|(_, runs)| runs.len() == 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -309,9 +309,9 @@ async fn an_operation_that_timed_out_unsent_is_not_sent_and_one_with_a_dropped_f
     assert_eq!(charged(waits).await, 3);
     let error = late.await.expect("an answer").expect_err("too late");
     assert_eq!(error.kind(), StoreErrorKind::Timeout);
-    let rows: Vec<_> = server.calls().into_iter().map(|(_, rows)| rows).collect();
+    let runs: Vec<_> = server.calls().into_iter().map(|(_, runs)| runs).collect();
     let after = [(Op::Acquire(2), 1), (Op::Acquire(3), 1)];
-    assert_eq!(rows, [vec![(Op::Acquire(9), 1)], after.to_vec()]);
+    assert_eq!(runs, [vec![(Op::Acquire(9), 1)], after.to_vec()]);
 }
 
 fn runtime() -> tokio::runtime::Runtime {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     super::{
-        batching::Row,
+        batching::Run,
         deny_cache::{DenyCache, SentCall},
         hashed_key_names::MeasuredSubject,
         known::Known,
@@ -107,7 +107,7 @@ impl Ledger {
         self.lose(&sent.call, &sent.message, now);
     }
 
-    fn reply(&self, sent: &Sent, reply: &NodeReply, last: Option<&Row>, now: Instant) -> u64 {
+    fn reply(&self, sent: &Sent, reply: &NodeReply, last: Option<&Run>, now: Instant) -> u64 {
         let plan = last.map(plan_for);
         let last = plan.as_ref().zip(last);
         self.receive(&sent.call, (&sent.message, reply), last, now)
@@ -115,9 +115,9 @@ impl Ledger {
 }
 
 /// Caches the denial of an operation whose call carried this message, as the limiter does.
-fn hold(ledger: &Ledger, (sent, reply): (&Sent, &NodeReply), (op, row): (&Op, &mut Row)) {
-    let hold = ledger.hold(reply, (&plan_for(row), row));
-    let decisions = [(op, &row.decision, hold)].into_iter();
+fn hold(ledger: &Ledger, (sent, reply): (&Sent, &NodeReply), (op, run): (&Op, &mut Run)) {
+    let hold = ledger.hold(reply, (&plan_for(run), run));
+    let decisions = [(op, &run.decision, hold)].into_iter();
     ledger.denials.learn(&sent.call, decisions, sent.call.at);
 }
 
@@ -156,8 +156,8 @@ fn plan_of_window() -> Arc<ReplyPlan> {
 }
 
 /// The plan of the quota that has this answer.
-fn plan_for(row: &Row) -> Arc<ReplyPlan> {
-    match row.states.as_slice() {
+fn plan_for(run: &Run) -> Arc<ReplyPlan> {
+    match run.states.as_slice() {
         [State::Instant(_)] => plan(),
         _ => plan_of_window(),
     }
@@ -165,8 +165,8 @@ fn plan_for(row: &Row) -> Arc<ReplyPlan> {
 
 const SECOND: Timestamp = Timestamp::from_secs(1);
 
-fn row(decision: Decision, state: State) -> Row {
-    Row {
+fn run(decision: Decision, state: State) -> Run {
+    Run {
         count: 1,
         decision,
         states: [state].into_iter().collect(),
@@ -174,10 +174,10 @@ fn row(decision: Decision, state: State) -> Row {
 }
 
 /// The answer about a window with this many units left.
-fn status(left: u64) -> Row {
+fn status(left: u64) -> Run {
     let policy = Policy::new("test", 1_000);
     let status = QuotaStatus::new(&policy).with_remaining(left);
-    row(Decision::allowed(1, SECOND, status), window_with(left))
+    run(Decision::allowed(1, SECOND, status), window_with(left))
 }
 
 fn window_with(left: u64) -> State {
@@ -185,17 +185,17 @@ fn window_with(left: u64) -> State {
     meter.moved(&State::FRESH, SECOND.as_nanos(), 1_000 - left as i64)
 }
 
-fn denied(wait: Duration) -> Row {
+fn denied(wait: Duration) -> Run {
     let policy = Policy::new("test", 1_000);
     let status = QuotaStatus::new(&policy).with_remaining(0);
     let decision = Decision::denied(SECOND, status.with_denial(Some(wait)));
-    row(decision, window_with(0))
+    run(decision, window_with(0))
 }
 
 /// The denial of a bucket of a hundred units a second that is full after this time.
-fn denied_bucket(wait: Duration, full_after: Duration) -> Row {
+fn denied_bucket(wait: Duration, full_after: Duration) -> Run {
     let full_at = SECOND.as_nanos() + full_after.as_nanos() as u64;
-    row(denied(wait).decision, State::Instant(full_at))
+    run(denied(wait).decision, State::Instant(full_at))
 }
 
 const fn granted(status: RowStatus, units: u32) -> NodeReply {

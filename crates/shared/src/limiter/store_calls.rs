@@ -5,7 +5,7 @@ use std::{iter::repeat_n, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
-    batching::{BatchCall, CallSender, Row, SubjectAnswer, SubjectOps},
+    batching::{BatchCall, CallSender, Run, SubjectAnswer, SubjectOps},
     deny_cache::{self, DenyCache, SentCall},
     known::Known,
     ledger::{AttachedMessage, Ledger},
@@ -52,13 +52,13 @@ impl<C: Client> StoreCalls<C> {
         denials: &DenyCache,
         (call, plan): (&SentCall, &Arc<ReplyPlan>),
         attached: &AttachedMessage,
-        (rows, answer): (&[(Op, usize)], &mut SubjectAnswer),
+        (runs, answer): (&[(Op, usize)], &mut SubjectAnswer),
         now: Instant,
     ) {
         let answered = answer.as_ref().ok();
         let hold = answered.and_then(|answered| answered.hold);
         let reply = answered.and_then(|answered| answered.lease.as_deref().copied());
-        let last = answered.and_then(|answered| answered.rows.last());
+        let last = answered.and_then(|answered| answered.runs.last());
         // The node's own units that the store's decisions count as used.
         let own = match (attached, &self.ledger, &reply) {
             (AttachedMessage::Sent(message), Some(ledger), Some(reply)) => {
@@ -71,19 +71,19 @@ impl<C: Client> StoreCalls<C> {
             (AttachedMessage::UnderWay, Some(ledger), _) => ledger.held(call.subject),
             _ => 0,
         };
-        let hold = |row: &mut Row| match (attached, &self.ledger, &reply) {
+        let hold = |run: &mut Run| match (attached, &self.ledger, &reply) {
             (AttachedMessage::None, ..) | (_, None, _) => {
-                deny_cache::hold_without_lease(&row.decision, hold).min(self.longest_denial)
+                deny_cache::hold_without_lease(&run.decision, hold).min(self.longest_denial)
             }
-            (_, Some(ledger), Some(reply)) => ledger.hold(reply, (plan, row)),
+            (_, Some(ledger), Some(reply)) => ledger.hold(reply, (plan, run)),
             _ => Duration::ZERO,
         };
-        let returns = rows.iter().any(|(op, _)| op.may_end_denials());
+        let returns = runs.iter().any(|(op, _)| op.may_end_denials());
         match answer {
             Ok(answer) => {
-                let held = with_ops(rows, &mut answer.rows).map(|(op, row)| {
-                    let hold = hold(row);
-                    (op, &row.decision, hold)
+                let held = with_ops(runs, &mut answer.runs).map(|(op, run)| {
+                    let hold = hold(run);
+                    (op, &run.decision, hold)
                 });
                 denials.learn(call, held, now);
             }
@@ -94,9 +94,9 @@ impl<C: Client> StoreCalls<C> {
         if let Some(ledger) = self.ledger.as_ref().filter(|_| returns) {
             ledger.end_pauses(call.subject.tag);
         }
-        let rows = answer.as_mut().map(|answer| &mut answer.rows);
-        for row in rows.into_iter().flatten() {
-            Known::give_back(plan, row, own);
+        let runs = answer.as_mut().map(|answer| &mut answer.runs);
+        for run in runs.into_iter().flatten() {
+            Known::give_back(plan, run, own);
         }
     }
 }
@@ -107,16 +107,16 @@ fn sent_call(ops: &SubjectOps, current: &CurrentPlan, tier: Chosen, at: Instant)
     SentCall { subject, at }
 }
 
-/// The rows of an answer with their operations. Each lies within one row of the call.
+/// The runs of an answer with their operations. Each lies within one run of the call.
 fn with_ops<'a>(
-    rows: &'a [(Op, usize)],
-    answers: &'a mut [Row],
-) -> impl Iterator<Item = (&'a Op, &'a mut Row)> {
-    let mut ops = rows.iter().flat_map(|(op, count)| repeat_n(op, *count));
-    answers.iter_mut().map_while(move |row| {
+    runs: &'a [(Op, usize)],
+    answers: &'a mut [Run],
+) -> impl Iterator<Item = (&'a Op, &'a mut Run)> {
+    let mut ops = runs.iter().flat_map(|(op, count)| repeat_n(op, *count));
+    answers.iter_mut().map_while(move |run| {
         let op = ops.next()?;
-        ops.by_ref().take(row.count - 1).for_each(drop);
-        Some((op, row))
+        ops.by_ref().take(run.count - 1).for_each(drop);
+        Some((op, run))
     })
 }
 
@@ -149,7 +149,7 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
             let now = Instant::now();
             for (place, (ops, answer)) in subjects.iter().zip(&mut answers).enumerate() {
                 let sent = sent_call(ops, current, sent.tier, sent.at);
-                let own = (&*ops.rows, answer);
+                let own = (&*ops.runs, answer);
                 self.apply(denials, (&sent, &plan.reply), call.message(place), own, now);
             }
         }

@@ -207,8 +207,8 @@ impl<S: Store> Guarded for GuardedStore<S> {
 
     /// Reads and writes a value as a call does.
     async fn try_out(&self, _: &mut u64) -> Result<(), StoreError> {
-        let rows = [(Op::Hit(1), 1)];
-        let call = StoreCall::new(&self.trial, Chosen::Tier(0), &rows);
+        let runs = [(Op::Hit(1), 1)];
+        let call = StoreCall::new(&self.trial, Chosen::Tier(0), &runs);
         match self.transact(TRIAL_KEY, &call).await {
             Err(error) if !is_about_one_key(&error) => Err(error),
             _ => Ok(()),

@@ -357,7 +357,7 @@ mod tests {
         ]);
         let answers = read(&reply, 6);
         let kinds = answers.iter().map(|answer| match answer {
-            Ok(answer) => Ok(answer.as_ref().map(|answer| answer.rows.len())),
+            Ok(answer) => Ok(answer.as_ref().map(|answer| answer.runs.len())),
             Err(error) => Err(error.kind()),
         });
         use StoreErrorKind::{ForeignData, OutOfMemory};

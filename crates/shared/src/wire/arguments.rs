@@ -30,7 +30,7 @@ impl StoreCall<'_> {
 
 impl TierPlan {
     /// The arguments of the specialized script, or of the general one, at `now` or at the time of the server:
-    /// for each call its rows of equal operations. Borrows the arguments that are the same in every
+    /// for each call its runs of equal operations. Borrows the arguments that are the same in every
     /// call.
     pub(crate) fn arguments(
         &self,
@@ -44,21 +44,21 @@ impl TierPlan {
         arguments.extend(plan.iter().map(|text| Cow::from(text.as_str())));
         self.set_timed(&mut arguments, now);
         let mut before: Option<&[(Op, usize)]> = None;
-        for StoreCall { rows, message, .. } in calls {
+        for StoreCall { runs, message, .. } in calls {
             if let Some(message) = message {
                 push_message(&mut arguments, message);
             }
-            if before == Some(*rows) {
+            if before == Some(*runs) {
                 arguments.push("=".into());
                 continue;
             }
             let length_at = arguments.len();
             arguments.push("".into());
-            for (op, count) in *rows {
+            for (op, count) in *runs {
                 self.push(&mut arguments, op, *count);
             }
             arguments[length_at] = number((arguments.len() - length_at - 1) as u64);
-            before = Some(rows);
+            before = Some(runs);
         }
         arguments
     }
@@ -181,7 +181,7 @@ mod tests {
         let script = plan.specialized_script();
         assert_eq!(script, Some(SpecializedScript::Bucket));
         let subjects: [&[_]; 5] = [&one, &one, &two, &two, &one];
-        let calls = subjects.map(|rows| StoreCall::new(&limits, Chosen::Tier(0), rows));
+        let calls = subjects.map(|runs| StoreCall::new(&limits, Chosen::Tier(0), runs));
         let arguments = plan.arguments(script, Some(5), &calls);
         assert_eq!(
             arguments.join(" "),
@@ -193,7 +193,7 @@ mod tests {
     fn a_message_stands_before_its_subject_s_operations() {
         let limits = limits_plan(Quota::per_second(10));
         let plan = limits.of(Chosen::Tier(0)).expect("the default tier");
-        let rows = [(Op::Acquire(1), 1)];
+        let runs = [(Op::Acquire(1), 1)];
         let message = |report| NodeMessage {
             name: *b"\0\0\0\x01\0\0\x01\0",
             seq: 2,
@@ -210,7 +210,7 @@ mod tests {
             total: 3,
             counted: 4,
         });
-        let call = StoreCall::new(&limits, Chosen::Tier(0), &rows);
+        let call = StoreCall::new(&limits, Chosen::Tier(0), &runs);
         let calls = [
             call,
             call.with_message(&lease),

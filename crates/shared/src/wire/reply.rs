@@ -1,6 +1,6 @@
 //! Replies: the states of a subject as a script judged them, from which this node computes the decisions.
 //!
-//! A reply is the time of the store, rows, and perhaps the answer to a message. A row is about equal operations that followed
+//! A reply is the time of the store, runs, and perhaps the answer to a message. A run is about equal operations that followed
 //! one another: how many; flags (1 denied, 2 only for the class, 4 held units follow); the units that each took; the time of
 //! a block; and for each quota the state that the first of them was judged by. The script judges and charges, the meters
 //! here explain: they judge the same state again, and charge it as the script did for the numbers after the operation. A
@@ -11,7 +11,7 @@ use std::{borrow::Cow, mem, time::Duration};
 use smallvec::SmallVec;
 
 use super::{Reply, ReplyOf, StoreCall, node_message::NodeReply, plan::ReplyPlan};
-use crate::batching::{AnsweredOps, Row, SubjectAnswer};
+use crate::batching::{AnsweredOps, Run, SubjectAnswer};
 use tower_ratelimit_core::{
     algorithm::{CompiledQuota, Held, State, Verdict, View},
     clock::Timestamp,
@@ -23,7 +23,7 @@ use tower_ratelimit_store::error::{StoreError, StoreErrorKind};
 /// A script's reply about one subject; `None` if a specialized script did nothing and the general one decides.
 pub(crate) type SubjectReply = Result<Option<AnsweredOps>, StoreError>;
 
-/// A flag of a row.
+/// A flag of a run.
 const DENIED: u64 = 1;
 const ONLY_CLASS: u64 = 2;
 const HELD_FOLLOW: u64 = 4;
@@ -43,11 +43,11 @@ pub(crate) fn answered(text: &[u8], plan: &ReplyPlan, call: &StoreCall<'_>) -> O
         time: Timestamp::from_micros(numbers.next()?),
         held: SmallVec::new(),
     };
-    let mut rows = SmallVec::new();
-    for (op, times) in call.rows {
+    let mut runs = SmallVec::new();
+    for (op, times) in call.runs {
         let mut left = *times;
         while left > 0 {
-            left = left.checked_sub(subject.read_row(&mut numbers, op, left, &mut rows)?)?;
+            left = left.checked_sub(subject.read_run(&mut numbers, op, left, &mut runs)?)?;
         }
     }
     let hold = if numbers.0.is_empty() {
@@ -57,7 +57,7 @@ pub(crate) fn answered(text: &[u8], plan: &ReplyPlan, call: &StoreCall<'_>) -> O
         Some(Duration::from_micros(micros))
     };
     let is_whole = numbers.0.is_empty() && (lease.is_none() || hold.is_none());
-    is_whole.then_some(AnsweredOps { rows, lease, hold })
+    is_whole.then_some(AnsweredOps { runs, lease, hold })
 }
 
 /// Reads a store's reply to a call.
@@ -65,8 +65,8 @@ pub(crate) fn of_store(reply: Reply, plan: &ReplyPlan, call: &StoreCall<'_>) -> 
     let answered = match reply.0 {
         ReplyOf::Text(text) => answered(&text, plan, call),
         ReplyOf::Decided(answered) => {
-            let decided: usize = answered.rows.iter().map(|row| row.count).sum();
-            let count: usize = call.rows.iter().map(|(_, times)| times).sum();
+            let decided: usize = answered.runs.iter().map(|run| run.count).sum();
+            let count: usize = call.runs.iter().map(|(_, times)| times).sum();
             let is_whole = decided == count && answered.lease.is_some() == call.message.is_some();
             is_whole.then_some(answered)
         }
@@ -106,13 +106,13 @@ pub(crate) fn decision(
     }
 }
 
-/// The row of equal decisions that left the quotas in these states, if it is to have them.
-pub(crate) fn row_of<'s>(
+/// The run of equal decisions that left the quotas in these states, if it is to have them.
+pub(crate) fn run_of<'s>(
     plan: &ReplyPlan,
     held: &[Option<Held>],
     (count, decision): (usize, Decision),
     states: Option<impl ExactSizeIterator<Item = Cow<'s, State>>>,
-) -> Row {
+) -> Run {
     let now = decision.decided_at().as_nanos();
     let states = states.map(|states| {
         let quotas = plan.meters.iter().zip(decision.statuses()).zip(states);
@@ -122,7 +122,7 @@ pub(crate) fn row_of<'s>(
         });
         SmallList::of_exact(states)
     });
-    Row {
+    Run {
         count,
         states: states.unwrap_or_default(),
         decision,
@@ -146,13 +146,13 @@ enum Told {
 }
 
 impl ToldSubject<'_> {
-    /// Reads the next row, of at most `most` operations. Returns how many it has.
-    fn read_row(
+    /// Reads the next run, of at most `most` operations. Returns how many it has.
+    fn read_run(
         &mut self,
         numbers: &mut Numbers<'_>,
         op: &Op,
         most: usize,
-        rows: &mut SmallVec<[Row; 1]>,
+        runs: &mut SmallVec<[Run; 1]>,
     ) -> Option<usize> {
         let count = usize::try_from(numbers.next()?).ok()?;
         if !(1..=most).contains(&count) {
@@ -165,11 +165,11 @@ impl ToldSubject<'_> {
         let meters = self.plan.meters.iter();
         let told = meters.map(|meter| self.told(numbers, meter));
         let mut told: SmallVec<[Told; 1]> = told.collect::<Option<_>>()?;
-        let row = (flags, charged, Duration::from_micros(blocked));
+        let run = (flags, charged, Duration::from_micros(blocked));
         // The state is the one before the first operation.
         let times = if charged > 0 { count } else { 1 };
         for left in (0..times).rev() {
-            let decision = self.decide(&mut told, op, row)?;
+            let decision = self.decide(&mut told, op, run)?;
             let states = told.iter_mut().map(|told| match told {
                 Told::State(state) if left == 0 => Cow::Owned(mem::take(state)),
                 Told::State(state) => Cow::Borrowed(&*state),
@@ -177,7 +177,7 @@ impl ToldSubject<'_> {
             });
             let decided = (count / times, decision);
             let states = self.keeps_states.then_some(states);
-            rows.push(row_of(self.plan, &self.held, decided, states));
+            runs.push(run_of(self.plan, &self.held, decided, states));
         }
         Some(count)
     }
@@ -338,7 +338,7 @@ mod tests {
             for reply in [Reply::from_bytes(bytes.clone()), applied.reply] {
                 let plan = plan.of(call.tier).expect("a tier");
                 let answered = of_store(reply, &plan.reply, &call).expect("a reply");
-                assert_eq!(answered.rows[0].states.as_slice().len(), states);
+                assert_eq!(answered.runs[0].states.as_slice().len(), states);
             }
         }
     }

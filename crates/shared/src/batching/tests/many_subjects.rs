@@ -188,7 +188,7 @@ async fn only_subjects_of_one_script_share_a_call() {
     charged_all([first]).await;
     assert_eq!(charged_all(answers).await, 102);
     let subjects = server.subject_ops().into_iter().flat_map(|(_, ops)| ops);
-    let sent = subjects.map(|ops| (ops.rows.len(), ops.are_specialized));
+    let sent = subjects.map(|ops| (ops.runs.len(), ops.are_specialized));
     let mut sent: Vec<_> = sent.collect();
     sent.sort_unstable();
     assert_eq!(sent, [(1, true), (1, true), (2, false)]);
@@ -213,10 +213,10 @@ async fn operations_of_one_subject_that_need_several_calls_are_sent_in_order() {
     let calls = server.subject_ops().into_iter();
     let subjects = calls.flat_map(|(_, ops)| ops);
     let of_alice = subjects.filter(|ops| &*ops.subject == "alice");
-    let rows: Vec<_> = of_alice.flat_map(|ops| ops.rows).collect();
+    let runs: Vec<_> = of_alice.flat_map(|ops| ops.runs).collect();
     let costs = [1].into_iter().chain(1..=1_000);
     let expected: Vec<_> = costs.map(|cost| (Op::Acquire(cost), 1)).collect();
-    assert_eq!(rows, expected);
+    assert_eq!(runs, expected);
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn denial_holds_for_its_time() {
     };
     let alone = granted(RowStatus::New, 0);
     let minute = Duration::from_secs(60);
-    let bucket: fn(Duration) -> Row = |wait| denied_bucket(wait, Duration::from_secs(3_600));
+    let bucket: fn(Duration) -> Run = |wait| denied_bucket(wait, Duration::from_secs(3_600));
     for (denied, reply, wait, held) in [
         (bucket, alone, 5 * MS, 20 * MS),
         (bucket, alone, 300 * MS, 300 * MS),
@@ -167,7 +167,7 @@ fn only_buckets_tell_when_they_are_full() {
     let full_after = |quota: Quota| {
         let plan = plan_of(quota);
         let state = (plan.meters[0]).moved(&State::FRESH, SECOND.as_nanos(), 1);
-        let answer = row(status(9).decision, state);
+        let answer = run(status(9).decision, state);
         Known::new(&plan, &answer).until_full(0, &reply, 0)
     };
     assert_eq!(full_after(ten), Some(100 * MS));
@@ -188,8 +188,8 @@ fn denial_beside_units_of_its_own_is_not_held_to_the_end_of_the_window() {
         let reply = granted(RowStatus::New, units);
         ledger.reply(&sent, &reply, None, now);
         let mut denial = denied(hours);
-        let rows = (&Op::Acquire(50), &mut denial);
-        hold(&ledger, (&sent, &reply), rows);
+        let runs = (&Op::Acquire(50), &mut denial);
+        hold(&ledger, (&sent, &reply), runs);
         assert!(acquire(&ledger, 50, now + held - MS).is_some());
         let later = acquire(&ledger, 50, now + held);
         assert_eq!(later.is_some(), units == 0, "{units}");
@@ -206,8 +206,8 @@ fn without_memory_a_denial_is_held_for_a_pause() {
     let reply = granted(RowStatus::New, 0);
     ledger.reply(&sent, &reply, None, now);
     let mut denial = denied(Duration::from_secs(7_200));
-    let rows = (&Op::Acquire(50), &mut denial);
-    hold(&ledger, (&sent, &reply), rows);
+    let runs = (&Op::Acquire(50), &mut denial);
+    hold(&ledger, (&sent, &reply), runs);
     assert!(acquire(&ledger, 50, now + 19 * MS).is_some());
     assert!(acquire(&ledger, 50, now + 20 * MS).is_none());
 }

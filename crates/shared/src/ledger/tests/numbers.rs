@@ -180,7 +180,7 @@ proptest! {
             let answer = shop.call(&round.op, &sent.message, now);
             let reply = answer.lease.expect("a message was sent");
             let plan = shop.plan.of(SUBJECT.chosen).expect("the default tier");
-            let last = answer.rows.last().map(|last| (&plan.reply, last));
+            let last = answer.runs.last().map(|last| (&plan.reply, last));
             ledger.receive(&sent.call, (&sent.message, &reply), last, now);
             let own = if reply.status == RowStatus::Known { own } else { 0 };
             let mut learnt = Learnt {

@@ -270,7 +270,7 @@ fn a_denial_without_a_message_has_the_time_to_cache_it() {
             .expect("one of ours");
         let tier = world.plan.of(Chosen::Tier(0)).expect("the default tier");
         let answered = reply::of_store(applied.reply, &tier.reply, &call).expect("a reply");
-        assert!(answered.rows[0].decision.is_denied());
+        assert!(answered.runs[0].decision.is_denied());
         answered.hold
     };
     world.fill(30);

@@ -19,8 +19,8 @@
 -- the rows of nodes.
 --
 -- The reply is one text for each key, without an array for one key: whole numbers of eight bytes each, highest
--- byte first. They are the time, and then rows: equal operations that followed one another with one outcome. The node
--- computes all that follows from the numbers of a row: how many operations; flags, 1 if they were denied, 2 if only
+-- byte first. They are the time, and then runs: equal operations that followed one another with one outcome. The node
+-- computes all that follows from the numbers of a run: how many operations; flags, 1 if they were denied, 2 if only
 -- for their class, 4 if the units that nodes hold come next (for each quota the units and their time in two parts, then
 -- the end of the last lease); the units that each operation took; the time of a block; and the state of each quota that
 -- the first operation was judged by, before its charge. The error of one of many keys is a text that begins with `-`.
@@ -372,11 +372,11 @@ for i = 1, #KEYS do
     end
 
     local reply, more
-    local row = failure and last + 1 or first
-    while row <= last do
-        local op, cost, times = ARGV[row], ARGV[row + 1] + 0, ARGV[row + 2] + 0
-        row = row + 3
-        local after = row
+    local run = failure and last + 1 or first
+    while run <= last do
+        local op, cost, times = ARGV[run], ARGV[run + 1] + 0, ARGV[run + 2] + 0
+        run = run + 3
+        local after = run
         while times > 0 do
             local blocked, here, units = blocked_for(), 1, cost
             local takes = op == 'a' or op == 'v' or op == 'u'
@@ -404,7 +404,7 @@ for i = 1, #KEYS do
                 end
             else
                 rare = rare or make_rare()
-                blocked, after = rare[op](cost, row)
+                blocked, after = rare[op](cost, run)
             end
 
             local text = pack('>i8i8i8i8', here, it.held and it.denied + 4 or it.denied, it.charged, blocked)
@@ -421,7 +421,7 @@ for i = 1, #KEYS do
             end
             times = times - here
         end
-        row = after
+        run = after
     end
     if more then reply = reply .. table.concat(more) end
     for k = 1, has_log and not failure and #active or 0 do

@@ -30,7 +30,7 @@ for i = 1, #KEYS do
 
     local value = call('GET', KEYS[i])
     local failure = value and value.err
-    -- The reply up to the first row, and the other rows if there are any.
+    -- The reply up to the first run, and the other runs if there are any.
     local reply, more = failure and '', nil
     -- The time until the bucket is full; how long the subject stays blocked, and the text of the block's end.
     local level, is_changed, blocked, block = 0, false, 0, ''
@@ -58,8 +58,8 @@ for i = 1, #KEYS do
         end
     end
 
-    for row = reply and last + 1 or first, last, 3 do
-        local op, cost, times = ARGV[row], ARGV[row + 1] + 0, ARGV[row + 2] + 0
+    for run = reply and last + 1 or first, last, 3 do
+        local op, cost, times = ARGV[run], ARGV[run + 1] + 0, ARGV[run + 2] + 0
         local need = cost * interval
         while times > 0 do
             local here, denied, charged, left, n = times, 0, 0, full - level, level % 1000

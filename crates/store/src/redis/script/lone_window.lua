@@ -33,7 +33,7 @@ for i = 1, #KEYS do
 
     local value = call('GET', KEYS[i])
     local failure = value and value.err
-    -- The reply up to the first row, and the other rows if there are any.
+    -- The reply up to the first run, and the other runs if there are any.
     local reply, more = failure and '', nil
     -- How long the subject stays blocked, and the text of the block's end.
     local blocked, block, is_corrected, is_charged = 0, '', false, false
@@ -73,8 +73,8 @@ for i = 1, #KEYS do
         end
     end
 
-    for row = reply and last + 1 or first, last, 3 do
-        local op, cost, times = ARGV[row], ARGV[row + 1] + 0, ARGV[row + 2] + 0
+    for run = reply and last + 1 or first, last, 3 do
+        local op, cost, times = ARGV[run], ARGV[run + 1] + 0, ARGV[run + 2] + 0
         while times > 0 do
             local here, denied, charged, left = times, 0, 0, capacity - newer - weighted
             if op == 'n' then

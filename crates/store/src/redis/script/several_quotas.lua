@@ -109,8 +109,8 @@ for i = 1, #KEYS do
     if place ~= count then is_known = false end
 
     local reply, more
-    for row = is_known and not failure and first or last + 1, last, 3 do
-        local op, cost, times = ARGV[row], ARGV[row + 1] + 0, ARGV[row + 2] + 0
+    for run = is_known and not failure and first or last + 1, last, 3 do
+        local op, cost, times = ARGV[run], ARGV[run + 1] + 0, ARGV[run + 2] + 0
         while times > 0 do
             local here, denied, charged, shown = times, 0, 0, ''
             for k = 1, count do
