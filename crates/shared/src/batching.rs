@@ -42,7 +42,7 @@ use tokio::{
 };
 
 pub(super) use self::calls::{
-    AnsweredOps, BatchCall, CallSender, CallWindow, NewOp, OpReply, Run, SubjectAnswer, SubjectOps,
+    BatchCall, CallSender, CallWindow, NewOp, OpReply, Run, SubjectOps, SubjectReply, SubjectResult,
 };
 use self::{
     calls::{BegunCall, CallBuilder, FinishedCall, Waiter},

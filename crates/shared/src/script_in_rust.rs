@@ -7,7 +7,7 @@ use std::{borrow::Cow, time::Duration};
 use smallvec::SmallVec;
 
 use super::{
-    batching::{AnsweredOps, Run},
+    batching::{Run, SubjectReply},
     subject_settlement::Settlement,
     wire::{Applied, Reply, StoreCall, Write, plan::ReplyPlan, reply, subject_value::SubjectValue},
 };
@@ -160,13 +160,13 @@ impl Stepper<'_> {
     }
 
     /// Grants units. The decisions, with the answer to the message, or how long a denial stays cached.
-    fn finish(mut self) -> AnsweredOps {
+    fn finish(mut self) -> SubjectReply {
         let is_blocked = self.subject.block().left(self.now.as_nanos(), None) > 0;
         let settlement = self.settlement.as_mut();
         let lease = settlement.and_then(|settlement| settlement.finish(self.subject, is_blocked));
         let settlement = self.settlement.as_ref();
         let hold = settlement.and_then(|settlement| settlement.hold_beside(&self.subject.nodes));
-        AnsweredOps {
+        SubjectReply {
             runs: self.runs,
             lease: lease.map(Box::new),
             hold: hold.map(Duration::from_micros),

@@ -9,7 +9,7 @@ use std::{fmt, future::Future};
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
-    batching::{CallWindow, SubjectAnswer, SubjectOps},
+    batching::{CallWindow, SubjectOps, SubjectResult},
     hashed_key_names::SubjectName,
     ledger::AttachedMessage,
     wire::{
@@ -78,7 +78,7 @@ pub(super) trait Client: CallWindow + fmt::Debug {
     ) -> bool;
 
     /// Decides all operations of a call. Returns one answer for each subject.
-    fn decide(&self, call: DecideCall<'_>) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
+    fn decide(&self, call: DecideCall<'_>) -> impl Future<Output = Vec<SubjectResult>> + Send;
 }
 
 /// Operations on subjects, decided by the quotas of one tier.

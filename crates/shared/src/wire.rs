@@ -18,7 +18,7 @@ use self::{
     plan::Plan,
 };
 use super::{
-    batching::{AnsweredOps, Run},
+    batching::{Run, SubjectReply},
     known::{Known, Question},
 };
 use tower_ratelimit_core::{
@@ -60,7 +60,7 @@ enum ReplyOf {
     /// A script's.
     Text(Vec<u8>),
     /// The reply of [`StoreCall::apply`].
-    Decided(AnsweredOps),
+    Decided(SubjectReply),
 }
 
 /// The outcome of [`StoreCall::apply`].
@@ -219,7 +219,7 @@ impl Reply {
         Self(ReplyOf::Text(bytes))
     }
 
-    pub(super) const fn decided(answered: AnsweredOps) -> Self {
+    pub(super) const fn decided(answered: SubjectReply) -> Self {
         Self(ReplyOf::Decided(answered))
     }
 

@@ -41,7 +41,7 @@ pub(crate) struct BatchCall<P> {
 }
 
 /// A call and its answers.
-pub(super) type FinishedCall<P> = (BatchCall<P>, Vec<SubjectAnswer>);
+pub(super) type FinishedCall<P> = (BatchCall<P>, Vec<SubjectResult>);
 
 /// A call that has been polled, or will be next.
 pub(super) type BegunCall<P> = BoxFuture<'static, FinishedCall<P>>;
@@ -150,12 +150,12 @@ impl<P> BatchCall<P> {
     }
 
     /// Delivers the server's answers, one for each subject, to the waiters.
-    pub(super) fn deliver(self, answers: Vec<SubjectAnswer>) {
+    pub(super) fn deliver(self, answers: Vec<SubjectResult>) {
         let mut waiters = self.waiters.into_iter();
         for (subject, answer) in self.subjects.iter().zip(answers) {
             let mut own = waiters.by_ref().take(subject.ops());
             match answer {
-                Ok(AnsweredOps { runs, .. }) => {
+                Ok(SubjectReply { runs, .. }) => {
                     for Run {
                         count, decision, ..
                     } in runs
@@ -301,11 +301,11 @@ pub(crate) struct SubjectOps {
     pub(crate) are_specialized: bool,
 }
 
-pub(crate) type SubjectAnswer = Result<AnsweredOps, StoreError>;
+pub(crate) type SubjectResult = Result<SubjectReply, StoreError>;
 
 /// The decisions about one subject's operations, and the reply to the message attached to them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AnsweredOps {
+pub(crate) struct SubjectReply {
     pub(crate) runs: SmallVec<[Run; 1]>,
     pub(crate) lease: Option<Box<NodeReply>>,
     /// How long a denial stays cached at most, if that is less than its own wait.
@@ -365,5 +365,5 @@ pub(crate) trait CallSender<P>: Send + Sync + 'static {
 
     /// Sends a call. A specialized script can decide about all its subjects or about none. Returns one answer for each
     /// subject. An answer may split a run into several.
-    fn send(&self, call: &BatchCall<P>) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
+    fn send(&self, call: &BatchCall<P>) -> impl Future<Output = Vec<SubjectResult>> + Send;
 }

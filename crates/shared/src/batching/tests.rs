@@ -101,7 +101,7 @@ impl CallSender<()> for Arc<SlowServer> {
         self
     }
 
-    async fn send(&self, call: &BatchCall<()>) -> Vec<SubjectAnswer> {
+    async fn send(&self, call: &BatchCall<()>) -> Vec<SubjectResult> {
         let (tier, subjects) = (call.tier, &call.subjects);
         let call = (tier, subjects.to_vec());
         self.calls.lock().expect("no panic").push(call);
@@ -124,7 +124,7 @@ impl CallSender<()> for Arc<SlowServer> {
         };
         let answer = |ops: &SubjectOps| match &*ops.subject {
             "foreign" => Err(StoreError::foreign("not one of ours")),
-            _ => Ok(AnsweredOps {
+            _ => Ok(SubjectReply {
                 runs: ops.runs.iter().map(run).collect(),
                 lease: None,
                 hold: None,

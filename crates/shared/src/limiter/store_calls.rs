@@ -5,7 +5,7 @@ use std::{iter::repeat_n, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
-    batching::{BatchCall, CallSender, Run, SubjectAnswer, SubjectOps},
+    batching::{BatchCall, CallSender, Run, SubjectOps, SubjectResult},
     deny_cache::{self, DenyCache, SentCall},
     known::Known,
     ledger::{AttachedMessage, Ledger},
@@ -52,7 +52,7 @@ impl<C: Client> StoreCalls<C> {
         denials: &DenyCache,
         (call, plan): (&SentCall, &Arc<ReplyPlan>),
         attached: &AttachedMessage,
-        (runs, answer): (&[(Op, usize)], &mut SubjectAnswer),
+        (runs, answer): (&[(Op, usize)], &mut SubjectResult),
         now: Instant,
     ) {
         let answered = answer.as_ref().ok();
@@ -127,7 +127,7 @@ impl<C: Client> CallSender<CurrentPlan> for StoreCalls<C> {
         &self.client
     }
 
-    async fn send(&self, sent: &BatchCall<CurrentPlan>) -> Vec<SubjectAnswer> {
+    async fn send(&self, sent: &BatchCall<CurrentPlan>) -> Vec<SubjectResult> {
         let (current, subjects) = (&sent.plan, &*sent.subjects);
         let Some(plan) = current.plan.of(sent.tier) else {
             let error = StoreError::foreign("there is no such tier");

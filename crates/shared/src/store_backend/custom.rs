@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{Client, DecideCall, StoreBackend};
 use crate::{
-    batching::{CallWindow, SubjectAnswer},
+    batching::{CallWindow, SubjectResult},
     hashed_key_names::SubjectName,
     user_store::Store,
     wire::{Reply, StoreCall, plan::Plan, reply},
@@ -122,7 +122,7 @@ impl<S: Store> Client for CustomClient<S> {
         false
     }
 
-    async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectAnswer> {
+    async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectResult> {
         let mut answers = Vec::with_capacity(call.subjects.len());
         // A single one, see `most_subjects`.
         for (at, ops) in call.subjects.iter().enumerate() {

@@ -15,7 +15,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::{Client, DecideCall, StoreBackend};
 use crate::{
-    batching::{CallWindow, SubjectAnswer, SubjectOps},
+    batching::{CallWindow, SubjectOps, SubjectResult},
     hashed_key_names::SubjectName,
     joint::check_revocable,
     ledger::AttachedMessage,
@@ -23,7 +23,7 @@ use crate::{
     wire::{
         StoreCall,
         plan::{Plan, SpecializedScript, TierPlan},
-        reply::{self, SubjectReply},
+        reply::{self, ScriptResult},
     },
 };
 use tower_ratelimit_core::{
@@ -152,7 +152,7 @@ impl Client for RedisClient {
         plan.is_specialized(chosen, op) && !self.complex_values.contains(subject, now.into_std())
     }
 
-    async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectAnswer> {
+    async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectResult> {
         let scripts = ScriptCalls {
             store: &self.store,
             plan: call.tier,
@@ -198,7 +198,7 @@ struct SubjectCall<'a> {
 impl ScriptCalls<'_> {
     /// Returns the answer about each subject. Subjects go to a specialized script if it can decide about all of them,
     /// and if that cannot decide, to the general one.
-    async fn decide<'a>(&self, call: &DecideCall<'a>) -> Vec<SubjectAnswer> {
+    async fn decide<'a>(&self, call: &DecideCall<'a>) -> Vec<SubjectResult> {
         let subject = |(at, ops): (usize, &'a SubjectOps)| SubjectCall {
             ops,
             call: call.of(at, ops),
@@ -209,7 +209,7 @@ impl ScriptCalls<'_> {
         let are_specialized = subjects.iter().all(|subject| subject.is_specialized);
         let script = self.plan.specialized_script().filter(|_| are_specialized);
         let replies = self.run(script, &subjects).await;
-        let mut answers: Vec<Option<SubjectAnswer>> =
+        let mut answers: Vec<Option<SubjectResult>> =
             replies.into_iter().map(Result::transpose).collect();
         let undecided = answers.iter().zip(&subjects);
         let undecided = undecided.filter(|(answer, _)| answer.is_none());
@@ -232,7 +232,7 @@ impl ScriptCalls<'_> {
         &self,
         sent_at: Instant,
         subjects: &[SubjectCall<'_>],
-    ) -> Vec<SubjectReply> {
+    ) -> Vec<ScriptResult> {
         let now = Instant::now().into_std();
         for subject in subjects {
             self.complex_values.record(&subject.ops.subject, now);
@@ -249,7 +249,7 @@ impl ScriptCalls<'_> {
         &self,
         script: Option<SpecializedScript>,
         subjects: &[SubjectCall<'_>],
-    ) -> Vec<SubjectReply> {
+    ) -> Vec<ScriptResult> {
         match self.call(script, subjects).await {
             Ok(replies) => replies,
             // Several servers are behind this address, and none has run the call.
@@ -269,7 +269,7 @@ impl ScriptCalls<'_> {
         &self,
         script: Option<SpecializedScript>,
         subjects: &[SubjectCall<'_>],
-    ) -> Result<Vec<SubjectReply>, StoreError> {
+    ) -> Result<Vec<ScriptResult>, StoreError> {
         let keys = subjects
             .iter()
             .map(|subject| subject.ops.subject.as_bytes());
@@ -283,12 +283,12 @@ impl ScriptCalls<'_> {
     }
 }
 
-fn fail(subjects: &[SubjectCall<'_>], error: &StoreError) -> Vec<SubjectReply> {
+fn fail(subjects: &[SubjectCall<'_>], error: &StoreError) -> Vec<ScriptResult> {
     subjects.iter().map(|_| Err(error.clone())).collect()
 }
 
 /// Reads a script's reply to the calls about several subjects.
-fn read_subjects(reply: &Value, plan: &TierPlan, calls: &[StoreCall<'_>]) -> Vec<SubjectReply> {
+fn read_subjects(reply: &Value, plan: &TierPlan, calls: &[StoreCall<'_>]) -> Vec<ScriptResult> {
     let texts = match reply {
         Value::Array(texts) if calls.len() > 1 && texts.len() == calls.len() => texts,
         text if calls.len() == 1 => std::slice::from_ref(text),
@@ -299,14 +299,14 @@ fn read_subjects(reply: &Value, plan: &TierPlan, calls: &[StoreCall<'_>]) -> Vec
         .collect()
 }
 
-fn read_subject(text: &Value, plan: &TierPlan, call: &StoreCall<'_>) -> SubjectReply {
+fn read_subject(text: &Value, plan: &TierPlan, call: &StoreCall<'_>) -> ScriptResult {
     let Value::BulkString(text) = text else {
         return Err(reply::strange());
     };
     match text.as_slice() {
         [] => Ok(None),
         [b'-', error @ ..] => Err(StoreError::of_subject(&String::from_utf8_lossy(error))),
-        text => reply::answered(text, &plan.reply, call)
+        text => reply::read_text(text, &plan.reply, call)
             .map(Some)
             .ok_or_else(reply::strange),
     }
@@ -328,7 +328,7 @@ mod tests {
     }
 
     /// Reads a reply to as many calls, each with one operation.
-    fn read(reply: &Value, calls: usize) -> Vec<SubjectReply> {
+    fn read(reply: &Value, calls: usize) -> Vec<ScriptResult> {
         let (plan, ops) = (plan(), [(Op::Acquire(1), 1)]);
         let calls = vec![StoreCall::new(&plan, Chosen::Tier(0), &ops); calls];
         let tier = plan.of(Chosen::Tier(0)).expect("the default tier");

@@ -11,7 +11,7 @@ use std::{borrow::Cow, mem, time::Duration};
 use smallvec::SmallVec;
 
 use super::{Reply, ReplyOf, StoreCall, node_message::NodeReply, plan::ReplyPlan};
-use crate::batching::{AnsweredOps, Run, SubjectAnswer};
+use crate::batching::{Run, SubjectReply, SubjectResult};
 use tower_ratelimit_core::{
     algorithm::{CompiledQuota, Held, State, Verdict, View},
     clock::Timestamp,
@@ -21,7 +21,7 @@ use tower_ratelimit_core::{
 use tower_ratelimit_store::error::{StoreError, StoreErrorKind};
 
 /// A script's reply about one subject; `None` if a specialized script did nothing and the general one decides.
-pub(crate) type SubjectReply = Result<Option<AnsweredOps>, StoreError>;
+pub(crate) type ScriptResult = Result<Option<SubjectReply>, StoreError>;
 
 /// A flag of a run.
 const DENIED: u64 = 1;
@@ -29,7 +29,11 @@ const ONLY_CLASS: u64 = 2;
 const HELD_FOLLOW: u64 = 4;
 
 /// Reads a script's reply to a call about one subject; `None` for a reply that no script sends.
-pub(crate) fn answered(text: &[u8], plan: &ReplyPlan, call: &StoreCall<'_>) -> Option<AnsweredOps> {
+pub(crate) fn read_text(
+    text: &[u8],
+    plan: &ReplyPlan,
+    call: &StoreCall<'_>,
+) -> Option<SubjectReply> {
     let (text, lease) = if call.message.is_some() {
         let (text, lease) = NodeReply::split(text)?;
         (text, Some(Box::new(lease)))
@@ -57,13 +61,13 @@ pub(crate) fn answered(text: &[u8], plan: &ReplyPlan, call: &StoreCall<'_>) -> O
         Some(Duration::from_micros(micros))
     };
     let is_whole = numbers.0.is_empty() && (lease.is_none() || hold.is_none());
-    is_whole.then_some(AnsweredOps { runs, lease, hold })
+    is_whole.then_some(SubjectReply { runs, lease, hold })
 }
 
 /// Reads a store's reply to a call.
-pub(crate) fn of_store(reply: Reply, plan: &ReplyPlan, call: &StoreCall<'_>) -> SubjectAnswer {
+pub(crate) fn of_store(reply: Reply, plan: &ReplyPlan, call: &StoreCall<'_>) -> SubjectResult {
     let answered = match reply.0 {
-        ReplyOf::Text(text) => answered(&text, plan, call),
+        ReplyOf::Text(text) => read_text(&text, plan, call),
         ReplyOf::Decided(answered) => {
             let decided: usize = answered.runs.iter().map(|run| run.count).sum();
             let count: usize = call.runs.iter().map(|(_, times)| times).sum();

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    batching::AnsweredOps,
+    batching::SubjectReply,
     wire::{StoreCall, node_message::NodeReport, reply, subject_value::SubjectValue},
 };
 use tower_ratelimit_core::{
@@ -37,7 +37,7 @@ impl Shop {
         Timestamp::from_micros(NOON).saturating_add(now.duration_since(self.opened))
     }
 
-    fn call(&mut self, op: &Op, message: &NodeMessage, now: Instant) -> AnsweredOps {
+    fn call(&mut self, op: &Op, message: &NodeMessage, now: Instant) -> SubjectReply {
         let ops = [(op.clone(), 1)];
         let call = StoreCall::new(&self.plan, SUBJECT.chosen, &ops);
         let call = call.with_message(message).with_states();
