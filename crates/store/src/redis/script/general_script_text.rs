@@ -14,7 +14,7 @@ concat!(
     include_str!("sliding_window.lua"),
     "return SlidingWindow\nelseif letter == 'h' then\n",
     include_str!("node_rows.lua"),
-    "return Holders\nend\n",
+    "return NodeRows\nend\n",
     include_str!("sliding_log.lua"),
     "return SlidingLog\nend\n",
     include_str!("decide.lua"),

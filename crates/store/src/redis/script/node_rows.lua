@@ -14,7 +14,7 @@
 -- Twins in view.rs: with = with_held.
 --
 -- `available` are the units that fit all quotas.
-local function Holders(slots, active, it, available)
+local function NodeRows(slots, active, it, available)
     local NEW, KNOWN, STALE = 0, 1, 2
     local cut, unpack_text = string.sub, struct.unpack
 
