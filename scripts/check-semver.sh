@@ -17,7 +17,7 @@ if ! tag=$(git describe --tags --abbrev=0 --match 'v[0-9]*' HEAD^ 2>/dev/null); 
 fi
 need_rust
 have_cargo_tool cargo-semver-checks
-packages=(--package tower-ratelimit --package tower-ratelimit-client)
+packages=(--package tower-ratelimit --package tower-ratelimit-client --package tower-ratelimit-postgres)
 for package in core store shared layer client-ip budgets concurrency rules; do
     packages+=(--package "tower-ratelimit-$package")
 done

@@ -18,6 +18,7 @@ if [ "$(uname -s)" = Linux ]; then
     need nginx nginx
     need haproxy haproxy
     has_command initdb || need_file '/usr/lib/postgresql/*/bin/initdb' postgresql
+    need pgbouncer pgbouncer
     need apache2 apache2-bin
     need caddy caddy
     need nutcracker nutcracker

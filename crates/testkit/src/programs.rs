@@ -195,6 +195,11 @@ impl Process {
         self.signal(Signal::INT);
     }
 
+    /// Makes a server of Postgres end at once, without cleaning up, and all of its processes.
+    pub fn abort(&self) {
+        self.signal(Signal::QUIT);
+    }
+
     fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("a running process");
     }

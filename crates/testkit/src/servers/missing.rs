@@ -76,3 +76,9 @@ pub fn postgres() -> bool {
     let there = postgres_program("initdb").is_some() && postgres_program("postgres").is_some();
     missing(there, "postgres", "apt-get install postgresql")
 }
+
+/// Whether the test has to be left out because there is no PgBouncer.
+pub fn pgbouncer() -> bool {
+    let there = find("pgbouncer", None).is_some();
+    missing(there, "pgbouncer", "apt-get install pgbouncer")
+}

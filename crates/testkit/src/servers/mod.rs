@@ -20,7 +20,7 @@ mod sharding_proxy;
 
 pub use self::{
     cluster::Cluster,
-    postgres::Postgres,
+    postgres::{PgBouncer, Postgres},
     proxy::{Flow, Proxy},
     sentinel::Sentinels,
     server::{Server, connect},
