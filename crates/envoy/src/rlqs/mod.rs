@@ -5,6 +5,8 @@
 //! (`pool_of_instance`). Of all other limits clients get `units`, which the limit's own counter has charged.
 
 mod actions;
+#[cfg(test)]
+mod fake_values;
 mod lending;
 mod pool;
 mod pool_of_instance;

@@ -816,7 +816,7 @@ pub(super) struct PoolsInRedis {
 enum Values {
     Redis(RedisValues),
     #[cfg(test)]
-    Fake(super::tests::fake_values::FakeValues),
+    Fake(super::fake_values::FakeValues),
 }
 
 /// The bytes of a pool and their version, and Redis's time.
@@ -831,10 +831,7 @@ impl PoolsInRedis {
     }
 
     #[cfg(test)]
-    pub(super) fn fake(
-        values: super::tests::fake_values::FakeValues,
-        on_failure: OnFailure,
-    ) -> Self {
+    pub(super) fn fake(values: super::fake_values::FakeValues, on_failure: OnFailure) -> Self {
         Self::of(Values::Fake(values), on_failure)
     }
 

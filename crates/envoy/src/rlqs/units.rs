@@ -35,6 +35,10 @@
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
+mod simulation_bounds;
+#[cfg(test)]
+mod simulation_clients;
+#[cfg(test)]
 mod tests;
 
 use std::{

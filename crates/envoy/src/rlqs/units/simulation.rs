@@ -4,9 +4,6 @@
 //! A pass is late if the client's lease was over for the service: then a message was late. All other passes of a window
 //! are at most its limit.
 
-mod bounds;
-mod clients;
-
 use std::{
     pin::pin,
     task::{Context, Poll, Waker},
@@ -18,9 +15,9 @@ use tower_ratelimit::{
     clock::{ManualClock, Timestamp},
 };
 
-use self::{
-    bounds::{Bound, Kind},
-    clients::Clients,
+use super::{
+    simulation_bounds::{Bound, Kind},
+    simulation_clients::Clients,
 };
 use crate::{
     decide::{BucketLimit, Charged, CountedLimit, Modes, RateLimits, UnitOp},
@@ -31,8 +28,8 @@ use crate::{
 };
 use tower_ratelimit_service::rules_source::Operation;
 
-const STEP: Duration = Duration::from_millis(100);
-const TTL: Duration = Duration::from_secs(15);
+pub(super) const STEP: Duration = Duration::from_millis(100);
+pub(super) const TTL: Duration = Duration::from_secs(15);
 const STEPS: u32 = 2_400;
 
 /// The begin of a window of any period of the simulation.
@@ -52,11 +49,11 @@ enum Design {
 
 /// The result of one simulation.
 #[derive(Debug, Clone, Copy, Default)]
-struct Outcome {
-    passed: u64,
-    late: u64,
+pub(super) struct Outcome {
+    pub(super) passed: u64,
+    pub(super) late: u64,
     /// The largest excess of a window over its bound.
-    beyond: u64,
+    pub(super) beyond: u64,
 }
 
 /// The service: a limit of one subject.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Outcome, STEP};
+use super::simulation::{Outcome, STEP};
 
 /// The limit's algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{STEP, TTL};
+use super::simulation::{STEP, TTL};
 use crate::rlqs::{lending::Message, pool::RowId, row::CUT_DELAY, simulation::random::Random};
 
 /// The longest delays of a simulation, in steps: none, up to that of cuts, and 30 seconds.
