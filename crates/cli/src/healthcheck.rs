@@ -3,17 +3,21 @@
 use std::{
     io::{self, Read, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
 use clap::Args;
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned,
+    ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use tower_ratelimit_service::{
+    ClientTls,
+    tls::{ClientFiles, ConfigFiles as _},
 };
 
 use crate::common_options::address;
@@ -84,8 +88,8 @@ fn status(healthcheck: &Healthcheck) -> io::Result<String> {
     }
     let own = healthcheck
         .tls_cert
-        .as_deref()
-        .zip(healthcheck.tls_key.as_deref());
+        .clone()
+        .zip(healthcheck.tls_key.clone());
     fetch(connect(stream, address, own)?, address)
 }
 
@@ -101,37 +105,23 @@ fn fetch(mut stream: impl Read + Write, address: SocketAddr) -> io::Result<Strin
 fn connect(
     stream: TcpStream,
     address: SocketAddr,
-    own: Option<(&Path, &Path)>,
+    own: Option<(PathBuf, PathBuf)>,
 ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
-    let provider = Arc::new(ring::default_provider());
-    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody(provider)));
-    let config = match own {
-        None => config.with_no_client_auth(),
-        Some((cert, key)) => {
-            let (chain, key) = read(cert, key)?;
-            config
-                .with_client_auth_cert(chain, key)
-                .map_err(io::Error::other)?
-        }
+    let mut tls = ClientTls::default();
+    tls.certificate = own;
+    let files = ClientFiles {
+        tls,
+        names: ["--tls-cert", "--tls-key", ""],
     };
+    let contents = files.read().map_err(io::Error::other)?;
+    let mut config = files.config(&contents).map_err(io::Error::other)?;
+    let anybody = Anybody(Arc::clone(config.crypto_provider()));
+    config
+        .dangerous()
+        .set_certificate_verifier(Arc::new(anybody));
     let name = ServerName::IpAddress(address.ip().into());
     let connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
     Ok(StreamOwned::new(connection, stream))
-}
-
-type Own = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
-
-fn read(cert: &Path, key: &Path) -> io::Result<Own> {
-    let fault = |path: &Path, error| io::Error::other(format!("{}: {error}", path.display()));
-    let chain = CertificateDer::pem_file_iter(cert)
-        .and_then(Iterator::collect)
-        .map_err(|error| fault(cert, error))?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| fault(key, error))?;
-    Ok((chain, key))
 }
 
 /// Accepts every certificate: they are issued for names, and the service is addressed by IP on the
