@@ -21,13 +21,13 @@ use crate::{
 /// The body of a response, whose units are charged as it passes. Frames, boundaries and trailers are the inner body's.
 ///
 /// A body that is dropped is charged by what it has used so far.
-pub type SpendBody<B> = Followed<B, Metered<<B as Body>::Data>>;
+pub type SpendBody<B> = Followed<B, Billed<<B as Body>::Data>>;
 
 /// The parts of a frame's data that are read without an allocation; most data is one.
 const PARTS: usize = 16;
 
-/// The account of a stream, without its types.
-pub(super) trait Meter: Send {
+/// The bill of a stream, without its types.
+pub(super) trait StreamBill: Send {
     /// Reads a part of the data that passes.
     fn data(&mut self, data: &[u8]);
 
@@ -42,10 +42,10 @@ pub(super) trait Meter: Send {
     /// Continues the question that is under way. Pending while the last frame waits for its charge.
     fn poll_charged(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SpendExhausted>>;
 
-    fn settle(self: Box<Self>, end: StreamEnd) -> AccountEnd;
+    fn settle(self: Box<Self>, end: StreamEnd) -> BillEnd;
 }
 
-pub(super) type AccountEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(super) type BillEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamEnd {
@@ -56,13 +56,13 @@ pub(super) enum StreamEnd {
     Exhausted,
 }
 
-struct OpenMeter(Option<Box<dyn Meter>>);
+struct OpenBill(Option<Box<dyn StreamBill>>);
 
-impl OpenMeter {
-    /// Ends the account. Nothing waits for it: if the limiter does not answer at once, it continues in the background.
+impl OpenBill {
+    /// Ends the bill. Nothing waits for it: if the limiter does not answer at once, it continues in the background.
     fn settle(&mut self, end: StreamEnd) {
         let mut cx = Context::from_waker(Waker::noop());
-        if let Some(mut settlement) = self.0.take().map(|meter| meter.settle(end))
+        if let Some(mut settlement) = self.0.take().map(|bill| bill.settle(end))
             && settlement.as_mut().poll(&mut cx).is_pending()
         {
             spawn(settlement);
@@ -70,37 +70,37 @@ impl OpenMeter {
     }
 }
 
-impl Drop for OpenMeter {
+impl Drop for OpenBill {
     fn drop(&mut self) {
         correct_at_drop(|| self.settle(StreamEnd::BrokenOff));
     }
 }
 
 /// A charge by what passes.
-pub struct Metered<D>(Stream<D>);
+pub struct Billed<D>(Stream<D>);
 
 enum Stream<D> {
     /// None, or one that has ended.
     Uncharged,
     Passing {
-        meter: OpenMeter,
+        bill: OpenBill,
         /// A frame that waits until it is charged.
         held: Option<Frame<D>>,
     },
     Exhausted,
 }
 
-impl<D> Metered<D> {
-    pub(super) fn new(meter: Option<Box<dyn Meter>>) -> Self {
-        Self(meter.map_or(Stream::Uncharged, |meter| Stream::Passing {
-            meter: OpenMeter(Some(meter)),
+impl<D> Billed<D> {
+    pub(super) fn new(bill: Option<Box<dyn StreamBill>>) -> Self {
+        Self(bill.map_or(Stream::Uncharged, |bill| Stream::Passing {
+            bill: OpenBill(Some(bill)),
             held: None,
         }))
     }
 
     fn end(&mut self, end: StreamEnd) {
-        if let Stream::Passing { meter, .. } = &mut self.0 {
-            meter.settle(end);
+        if let Stream::Passing { bill, .. } = &mut self.0 {
+            bill.settle(end);
             self.0 = match end {
                 StreamEnd::Exhausted => Stream::Exhausted,
                 StreamEnd::Complete | StreamEnd::BrokenOff => Stream::Uncharged,
@@ -117,7 +117,7 @@ impl<D> Metered<D> {
         D: Buf,
     {
         let Stream::Passing {
-            meter: OpenMeter(Some(meter)),
+            bill: OpenBill(Some(bill)),
             held,
         } = &mut self.0
         else {
@@ -126,7 +126,7 @@ impl<D> Metered<D> {
         if held.is_none() {
             match ready!(inner.as_mut().poll_frame(cx)) {
                 Some(Ok(frame)) => {
-                    read(&frame, &mut **meter);
+                    read(&frame, &mut **bill);
                     *held = Some(frame);
                 }
                 Some(Err(error)) => {
@@ -139,7 +139,7 @@ impl<D> Metered<D> {
                 }
             }
         }
-        if let Err(error) = ready!(meter.poll_charged(cx)) {
+        if let Err(error) = ready!(bill.poll_charged(cx)) {
             self.end(StreamEnd::Exhausted);
             return Poll::Ready(Some(Err(error.into())));
         }
@@ -152,15 +152,15 @@ impl<D> Metered<D> {
     }
 }
 
-impl<D> Default for Metered<D> {
+impl<D> Default for Billed<D> {
     fn default() -> Self {
         Self(Stream::Uncharged)
     }
 }
 
-impl<D> fmt::Debug for Metered<D> {
+impl<D> fmt::Debug for Billed<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metered").finish_non_exhaustive()
+        f.debug_struct("Billed").finish_non_exhaustive()
     }
 }
 
@@ -203,18 +203,18 @@ pub fn for_each_part(data: &impl Buf, mut read: impl FnMut(&[u8])) -> bool {
     parts.iter().map(|part| part.len()).sum::<usize>() == data.remaining()
 }
 
-fn read<D: Buf>(frame: &Frame<D>, meter: &mut dyn Meter) {
+fn read<D: Buf>(frame: &Frame<D>, bill: &mut dyn StreamBill) {
     if let Some(data) = frame.data_ref() {
-        if !for_each_part(data, |part| meter.data(part)) {
-            meter.lose();
+        if !for_each_part(data, |part| bill.data(part)) {
+            bill.lose();
         }
-        meter.charge();
+        bill.charge();
     } else if let Some(trailers) = frame.trailers_ref() {
-        meter.trailers(trailers);
+        bill.trailers(trailers);
     }
 }
 
-impl<B: Body<Error: Into<BoxError>>> Follow<B> for Metered<B::Data> {
+impl<B: Body<Error: Into<BoxError>>> Follow<B> for Billed<B::Data> {
     type Error = BoxError;
 
     fn poll_frame(

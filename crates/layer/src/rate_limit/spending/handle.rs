@@ -40,10 +40,10 @@ struct State {
     phase: Phase,
 }
 
-/// The phase of the account that charges the tokens.
+/// The phase of the bill that charges the tokens.
 enum Phase {
     Open,
-    /// The account settles. It charges these tokens, which were added meanwhile, when it has.
+    /// The bill settles. It charges these tokens, which were added meanwhile, when it has.
     Settling(Vec<Tokens>),
     Settled(Arc<LateCharge>),
 }
@@ -129,14 +129,14 @@ impl Spent {
         state.tokens.clone()
     }
 
-    /// Returns the tokens that the account settles, and whether a handler has reported them.
+    /// Returns the tokens that the bill settles, and whether a handler has reported them.
     pub(super) fn settle(&self) -> (Tokens, bool) {
         let state = &mut *unpoisoned(self.state.lock());
         state.phase = Phase::Settling(Vec::new());
         (state.tokens.clone(), state.is_used)
     }
 
-    /// Whether tokens were added while the account settled, or can be from now on.
+    /// Whether tokens were added while the bill settled, or can be from now on.
     pub(super) fn has_late_tokens(&mut self) -> bool {
         // A handler that has no clone any more adds nothing.
         Arc::get_mut(&mut self.state).is_none_or(|state| {
@@ -145,7 +145,7 @@ impl Spent {
         })
     }
 
-    /// Charges tokens by `late`: those that were added while the account settled, and all from now on.
+    /// Charges tokens by `late`: those that were added while the bill settled, and all from now on.
     pub(super) fn end(&self, late: impl Fn(&Tokens) + Send + Sync + 'static) {
         let late: Arc<LateCharge> = Arc::new(late);
         let settled = Phase::Settled(Arc::clone(&late));

@@ -12,8 +12,8 @@ use http_body::Body;
 use tower_layer::Layer;
 
 use super::{
-    account::Account,
-    body::{Meter, Metered, SpendBody},
+    bill::Bill,
+    body::{Billed, SpendBody, StreamBill},
     settings::{Exhausted, Missing, Spending, UnitLimit},
 };
 use crate::{
@@ -316,9 +316,9 @@ pub fn follow<L: Limiter, R: Send + Sync + 'static, B: Body<Error: Into<BoxError
     response: Response<B>,
 ) -> Response<SpendBody<B>> {
     let (head, body) = response.into_parts();
-    let account = work
+    let bill = work
         .take_reservation()
-        .and_then(|reservation| Account::open(reservation, &head));
-    let meter = account.map(|account| Box::new(account) as Box<dyn Meter>);
-    Response::from_parts(head, SpendBody::new(body, Metered::new(meter)))
+        .and_then(|reservation| Bill::open(reservation, &head));
+    let bill = bill.map(|bill| Box::new(bill) as Box<dyn StreamBill>);
+    Response::from_parts(head, SpendBody::new(body, Billed::new(bill)))
 }

@@ -4,17 +4,17 @@
 //! response. Out: the same body, and a charge of what it has used.
 //!
 //! 1. The layer's `Spending` is the cost of requests (`reservation`), by what a request declares (`declared.rs`).
-//! 2. `follow` opens an `Account` for the response, with a reader by its head, and puts it into the [`SpendBody`]. The
-//!    account has a balance for each limit; the handler's [`Spent`] has the tokens.
-//! 3. For each frame the reader changes the tokens. When a balance comes within half a step of what is charged, the account
+//! 2. `follow` opens a `Bill` for the response, with a reader by its head, and puts it into the [`SpendBody`]. The
+//!    bill has a balance for each limit; the handler's [`Spent`] has the tokens.
+//! 3. For each frame the reader changes the tokens. When a balance comes within half a step of what is charged, the bill
 //!    requests a step. A frame waits for its charge only with [`Exhausted::End`].
-//! 4. At the end, or if the body is dropped, the account charges what is missing or refunds what is left over, the newest
+//! 4. At the end, or if the body is dropped, the bill charges what is missing or refunds what is left over, the newest
 //!    receipt first. If the limiter does not answer at once, that continues in the background.
 //!
 //! Example: 2,048 tokens are reserved, and steps have 256. A response that uses 300 gets 1,748 back at its end. One that
 //! uses 2,500 is charged three steps, from 1,920, 2,176 and 2,432 on, and gets 316 back.
 
-mod account;
+mod bill;
 pub mod body;
 mod handle;
 mod layer;

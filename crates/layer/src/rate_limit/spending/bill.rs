@@ -1,4 +1,4 @@
-//! The account of a stream: its balance at each limit, the charges while it passes, and the settlement at its end.
+//! The bill of a stream: its balance at each limit, the charges while it passes, and the settlement at its end.
 
 use std::{
     future::{Future as _, IntoFuture as _},
@@ -12,7 +12,7 @@ use std::{
 use http::{HeaderMap, StatusCode, header::CONTENT_ENCODING, response};
 
 use super::{
-    body::{AccountEnd, Meter, SpendExhausted, StreamEnd},
+    body::{BillEnd, SpendExhausted, StreamBill, StreamEnd},
     handle::Spent,
     settings::{Exhausted, Missing, Spending},
 };
@@ -32,7 +32,7 @@ use tower_ratelimit_core::{
     tokens::Tokens,
 };
 
-pub(super) struct Account<L: Limiter, R> {
+pub(super) struct Bill<L: Limiter, R> {
     reservation: Box<Reservation<L, R>>,
     spending: Arc<Spending>,
     spent: Spent,
@@ -50,8 +50,8 @@ pub(super) struct Account<L: Limiter, R> {
     is_denied: bool,
 }
 
-impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
-    /// The account of the response with this head; `None` if the reservation follows no body.
+impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
+    /// The bill of the response with this head; `None` if the reservation follows no body.
     pub(super) fn open(
         mut reservation: Box<Reservation<L, R>>,
         head: &response::Parts,
@@ -200,8 +200,8 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         source
     }
 
-    /// Settles the account: charges what is missing, and refunds what is left over, of the newest receipts first.
-    async fn settle_account(mut self: Box<Self>, end: StreamEnd) {
+    /// Settles the bill: charges what is missing, and refunds what is left over, of the newest receipts first.
+    async fn settle_bill(mut self: Box<Self>, end: StreamEnd) {
         if let Some(question) = self.question.take() {
             let answer = question.await;
             // Nothing waits for its units any more.
@@ -270,7 +270,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
         answer.map_err(|error| self.error = Some(error.into())).ok()
     }
 
-    /// Reports the account, and charges what a handler adds from now on.
+    /// Reports the bill, and charges what a handler adds from now on.
     fn end(mut self, source: SpendSource, decision: Option<Decision>) {
         // The response has passed, even if it used more than was left.
         let passed = decision.map(|decision| {
@@ -304,7 +304,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Account<L, R> {
     }
 }
 
-impl<L: Limiter, R: Send + Sync + 'static> Meter for Account<L, R> {
+impl<L: Limiter, R: Send + Sync + 'static> StreamBill for Bill<L, R> {
     fn data(&mut self, data: &[u8]) {
         let Some(reader) = &mut self.reader else {
             return;
@@ -346,8 +346,8 @@ impl<L: Limiter, R: Send + Sync + 'static> Meter for Account<L, R> {
         }
     }
 
-    fn settle(self: Box<Self>, end: StreamEnd) -> AccountEnd {
-        Box::pin(self.settle_account(end))
+    fn settle(self: Box<Self>, end: StreamEnd) -> BillEnd {
+        Box::pin(self.settle_bill(end))
     }
 }
 
