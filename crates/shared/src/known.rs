@@ -8,7 +8,7 @@ use super::{
     wire::{node_message::NodeReply, plan::ReplyPlan},
 };
 use tower_ratelimit_core::{
-    algorithm::{CompiledQuota, State, TokenBucket, Verdict, View},
+    algorithm::{Meter, State, TokenBucket, Verdict, View},
     clock::Timestamp,
     decision::{Decision, Outcome, Policy, QuotaStatuses, Status},
     quota::Priority,
@@ -82,7 +82,7 @@ impl Known {
         Timestamp::from_micros(self.at.as_micros().saturating_add(passed / 1_000))
     }
 
-    fn quotas(&self) -> impl Iterator<Item = (&CompiledQuota, &State)> {
+    fn quotas(&self) -> impl Iterator<Item = (&Meter, &State)> {
         self.plan.meters.iter().zip(self.states.as_slice())
     }
 

@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, time::Duration};
 
-use super::{CompiledQuota, Held, Refund, RefundOf, State, Verdict, View};
+use super::{Held, Meter, Refund, RefundOf, State, Verdict, View};
 use crate::{
     clock::ClockReading,
     decision::{OpRef, Outcome, Receipt},
@@ -51,7 +51,7 @@ impl States for State {
 /// quota to `verdicts`.
 #[derive(Debug)]
 pub struct Tally<'a, S> {
-    pub meters: &'a [CompiledQuota],
+    pub meters: &'a [Meter],
     pub states: &'a mut S,
     /// The place of the first quota's state.
     pub(crate) first: usize,
@@ -210,7 +210,7 @@ impl<S: States> Tally<'_, S> {
         if cost == 0 {
             return 0;
         }
-        let taken = cost.min(self.least(CompiledQuota::spendable));
+        let taken = cost.min(self.least(Meter::spendable));
         self.each(|meter, state, now, view| meter.spend(state, now, cost, view));
         taken
     }
@@ -251,7 +251,7 @@ impl<S: States> Tally<'_, S> {
     #[inline]
     fn judge_by(
         &mut self,
-        verdict: impl Fn(&CompiledQuota, &State, u64, View<'_>) -> Verdict,
+        verdict: impl Fn(&Meter, &State, u64, View<'_>) -> Verdict,
         verdicts: &mut [Verdict],
     ) -> Answer {
         let (mut all, mut places) = (Verdict::FITS, verdicts.iter_mut());
@@ -277,19 +277,19 @@ impl<S: States> Tally<'_, S> {
 
     #[inline]
     fn available_clamped(&mut self) -> u64 {
-        self.least(CompiledQuota::available)
+        self.least(Meter::available)
     }
 
     /// The least of the units that each quota has.
     #[inline]
-    fn least(&mut self, units: impl Fn(&CompiledQuota, &State, u64, View<'_>) -> u64) -> u64 {
+    fn least(&mut self, units: impl Fn(&Meter, &State, u64, View<'_>) -> u64) -> u64 {
         let mut least = u64::MAX;
         self.each(|meter, state, now, view| least = least.min(units(meter, state, now, view)));
         least
     }
 
     #[inline(always)]
-    fn each(&mut self, mut change: impl FnMut(&CompiledQuota, &mut State, u64, View<'_>)) {
+    fn each(&mut self, mut change: impl FnMut(&Meter, &mut State, u64, View<'_>)) {
         for (place, meter) in self.meters.iter().enumerate() {
             let view = View::of(self.class, self.held, place);
             let state = self.states.state(self.first + place);

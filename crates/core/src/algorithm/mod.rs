@@ -10,11 +10,11 @@
 mod bucket;
 #[cfg(feature = "calendar")]
 mod calendar_windows;
-pub mod compiled_quota;
 mod decide;
 mod eviction_weight;
 mod fixed_window;
 mod log_entries;
+pub mod meter;
 mod sliding_log;
 mod sliding_window;
 mod varying;
@@ -26,10 +26,10 @@ use crate::{
 
 pub use self::{
     bucket::{Bucket, TokenBucket},
-    compiled_quota::{CompiledQuota, State},
     decide::{Answer, CounterIndex, States, Tally},
     eviction_weight::EvictionWeight,
     fixed_window::long_window_begins,
+    meter::{Meter, State},
     varying::least_limit_begins,
 };
 

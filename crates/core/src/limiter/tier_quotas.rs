@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use crate::quota::Priority;
 use crate::{
-    algorithm::{CompiledQuota, CounterIndex, Most},
+    algorithm::{CounterIndex, Meter, Most},
     decision::Policy,
     error::{ConfigError, ConfigErrorKind},
     quota::{DEFAULT_NAME, OwnedQuota, Quota},
@@ -22,7 +22,7 @@ pub struct TierPlace(pub usize);
 #[derive(Debug, Clone)]
 pub struct TierQuotas {
     pub policies: Arc<[Policy]>,
-    pub meters: Vec<CompiledQuota>,
+    pub meters: Vec<Meter>,
     pub counters: Vec<CounterIndex>,
     /// The place of each quota: quotas at one place of their tiers share a counter if they count alike.
     pub(super) places: Vec<TierPlace>,
@@ -36,7 +36,7 @@ pub struct TierQuotas {
 pub(super) struct Counter {
     pub(super) at: TierPlace,
     /// The smallest of these quotas, and its meter.
-    pub(super) meter: CompiledQuota,
+    pub(super) meter: Meter,
     pub quota: Quota,
 }
 
@@ -175,7 +175,7 @@ impl Counter {
     pub(super) fn new(at: TierPlace, quota: &Quota) -> Self {
         Self {
             at,
-            meter: CompiledQuota::new(quota, Most::of(quota)),
+            meter: Meter::new(quota, Most::of(quota)),
             quota: *quota,
         }
     }
@@ -222,7 +222,7 @@ impl AllQuotas {
         *quota
     }
 
-    fn compiled(&self, at: TierPlace, quota: &Quota) -> CompiledQuota {
-        CompiledQuota::new(&self.in_force(quota), self.most(at, quota))
+    fn compiled(&self, at: TierPlace, quota: &Quota) -> Meter {
+        Meter::new(&self.in_force(quota), self.most(at, quota))
     }
 }

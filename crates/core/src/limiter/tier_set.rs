@@ -15,7 +15,7 @@ use super::{
 use crate::algorithm::CounterIndex;
 use crate::quota::Algorithm;
 use crate::{
-    algorithm::{Bucket, ClockSkew, CompiledQuota, EvictionWeight, Most, State},
+    algorithm::{Bucket, ClockSkew, EvictionWeight, Meter, Most, State},
     clock::ClockReading,
     decision::{Op, Policy, REQUEST_TIER},
     error::{ConfigError, ConfigErrorKind, LimiterError},
@@ -218,7 +218,7 @@ impl TierSet {
 
     /// The index of the counter of `quota` at `at`, and its meter.
     #[doc(hidden)]
-    pub fn meter_of(&self, at: TierPlace, quota: &Quota) -> Option<(CounterIndex, CompiledQuota)> {
+    pub fn meter_of(&self, at: TierPlace, quota: &Quota) -> Option<(CounterIndex, Meter)> {
         let mut places = self.counters.iter().enumerate();
         places.find_map(|(place, counter)| {
             let counter = counter.as_ref()?;
@@ -492,7 +492,7 @@ impl TierSet {
         let quota = own.with(fitted);
         Some(TierQuotas {
             policies: Arc::new([own.policy.with_quota(&quota)]),
-            meters: vec![CompiledQuota::new(&quota, own.most)],
+            meters: vec![Meter::new(&quota, own.most)],
             counters: self.default_tier().counters.clone(),
             places: self.default_tier().places.clone(),
             quotas: vec![quota],

@@ -5,7 +5,7 @@ use super::{
     plan::{Plan, Slot},
 };
 use tower_ratelimit_core::{
-    algorithm::{CompiledQuota, CounterIndex, Held, State},
+    algorithm::{CounterIndex, Held, Meter, State},
     limiter::tier_quotas::TierQuotas,
 };
 
@@ -298,7 +298,7 @@ impl NodeRows {
             let mut own = quotas.counters.iter().zip(&quotas.meters);
             let own = own.find(|(counter, _)| **counter == counted.counter);
             let Some((_, meter)) = own else { continue };
-            if CompiledQuota::is_unleased(meter) {
+            if Meter::is_unleased(meter) {
                 return None;
             }
             group.mask |= 1 << slot;

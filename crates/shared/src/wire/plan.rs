@@ -16,7 +16,7 @@ use self::{
     specialized::SpecializedPlan,
 };
 use tower_ratelimit_core::{
-    algorithm::{CompiledQuota, Most, TokenBucket},
+    algorithm::{Meter, Most, TokenBucket},
     decision::{Op, OpRef, Policy},
     error::LimiterError,
     limiter::{
@@ -60,7 +60,7 @@ pub(crate) struct TierPlan {
     arguments: Vec<String>,
     /// The slots that count in windows of a calendar, with the place of their two specific arguments, which depend on
     /// the time.
-    timed: Vec<(usize, CompiledQuota)>,
+    timed: Vec<(usize, Meter)>,
     /// The specialized script for such quotas and its arguments, if there is one.
     specialized: Option<SpecializedPlan>,
 }
@@ -71,7 +71,7 @@ pub(crate) struct ReplyPlan {
     pub(crate) index: TierIndex,
     pub(crate) class: Priority,
     pub(crate) policies: Arc<[Policy]>,
-    pub(crate) meters: Box<[CompiledQuota]>,
+    pub(crate) meters: Box<[Meter]>,
 }
 
 impl Plan {
@@ -208,7 +208,7 @@ impl TierPlan {
     }
 
     /// The slots with arguments that depend on the time, with the place of these among the constant ones.
-    pub(super) fn timed(&self) -> &[(usize, CompiledQuota)] {
+    pub(super) fn timed(&self) -> &[(usize, Meter)] {
         &self.timed
     }
 
@@ -259,7 +259,7 @@ fn own_of<'q>(slot: &Slot, quotas: &'q [Quota]) -> Option<&'q Quota> {
 }
 
 /// The slots whose specific arguments depend on the time, with the place of these arguments.
-fn timed(slots: &[Slot]) -> Vec<(usize, CompiledQuota)> {
+fn timed(slots: &[Slot]) -> Vec<(usize, Meter)> {
     let places = (BEFORE_SLOTS + SPECIFICS..).step_by(SLOT_FIELDS).zip(slots);
     let timed = places.filter(|(_, slot)| slot.quota.calendar().is_some());
     timed.map(|(place, slot)| (place, slot.meter)).collect()

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::{Reply, ReplyOf, StoreCall, node_message::NodeReply, plan::ReplyPlan};
 use crate::batching::{Run, SubjectReply, SubjectResult};
 use tower_ratelimit_core::{
-    algorithm::{CompiledQuota, Held, State, Verdict, View},
+    algorithm::{Held, Meter, State, Verdict, View},
     clock::Timestamp,
     decision::{Decision, Op, Outcome, QuotaStatuses, Status, UNKNOWN},
     small_list::SmallList,
@@ -186,7 +186,7 @@ impl ToldSubject<'_> {
         Some(count)
     }
 
-    fn told(&self, numbers: &mut Numbers<'_>, meter: &CompiledQuota) -> Option<Told> {
+    fn told(&self, numbers: &mut Numbers<'_>, meter: &Meter) -> Option<Told> {
         if !meter.has_bytes() {
             let now = self.time.as_nanos();
             let state = meter.state_of_numbers(now, || numbers.next())?;

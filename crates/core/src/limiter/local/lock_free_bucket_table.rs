@@ -13,7 +13,7 @@ use super::{
     table::{MAX_STATE, Table},
 };
 use crate::{
-    algorithm::{Bucket, CompiledQuota, State, Tally, TokenBucket, Verdict, View},
+    algorithm::{Bucket, Meter, State, Tally, TokenBucket, Verdict, View},
     clock::{ClockReading, Timestamp},
     decision::{Decision, Policy},
     error::ConfigError,
@@ -136,7 +136,7 @@ impl LockFree {
     ) -> Decision {
         let (now, view) = (time.as_nanos(), View { class, held: None });
         let fresh_until = bucket.fresh_until(now);
-        let meter = CompiledQuota::of_bucket(*bucket);
+        let meter = Meter::of_bucket(*bucket);
         let origin = self.origin(now);
         let fresh = origin.state_of(fresh_until);
         let (answer, instant) = self.table.update(key, fresh, move |state| {

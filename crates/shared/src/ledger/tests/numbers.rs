@@ -8,7 +8,7 @@ use crate::{
     wire::{StoreCall, node_message::NodeReport, reply, subject_value::SubjectValue},
 };
 use tower_ratelimit_core::{
-    algorithm::{CompiledQuota, State, Verdict, View},
+    algorithm::{Meter, State, Verdict, View},
     decision::{Outcome, QuotaStatuses},
 };
 
@@ -64,7 +64,7 @@ impl Shop {
         self.call(&Op::Peek(0), &message, now);
     }
 
-    fn meter(&self) -> &CompiledQuota {
+    fn meter(&self) -> &Meter {
         &self.plan.limits().default_tier().meters[0]
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use tower_ratelimit_core::{
-    algorithm::{CompiledQuota, CounterIndex},
+    algorithm::{CounterIndex, Meter},
     limiter::{tier_quotas::TierPlace, tier_set::TierSet},
     quota::Quota,
 };
@@ -14,7 +14,7 @@ pub(super) use tower_ratelimit_store::key_name::letters_of;
 pub(crate) struct Slot {
     pub(super) at: TierPlace,
     pub(super) quota: Quota,
-    pub(crate) meter: CompiledQuota,
+    pub(crate) meter: Meter,
     /// The counter of a key in this process.
     pub(crate) counter: CounterIndex,
 }

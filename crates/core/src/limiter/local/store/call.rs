@@ -8,7 +8,7 @@ use super::{
     stored_limit::{StoredCounters, StoredLimit},
 };
 use crate::{
-    algorithm::{Answer, CompiledQuota, EvictionWeight, State, States, Verdict, View},
+    algorithm::{Answer, EvictionWeight, Meter, State, States, Verdict, View},
     clock::ClockReading,
     decision::{Decision, JointDecision, QuotaStatuses, Status},
     error::LimiterError,
@@ -237,7 +237,7 @@ impl<'c> UsualCall<'c> {
 #[derive(Clone, Copy)]
 pub(super) struct QuotaCharge<'c> {
     call: &'c UsualCall<'c>,
-    meter: &'c CompiledQuota,
+    meter: &'c Meter,
     counter: usize,
     entry: EntryIndex,
     verdict: Verdict,

@@ -1,4 +1,4 @@
-//! `CompiledQuota`: a quota compiled to numbers ready to count, and the state of a key.
+//! `Meter`: a quota compiled to numbers ready to count, and the state of a key.
 
 mod key_state;
 pub mod stored_state_format;
@@ -22,7 +22,7 @@ use crate::{
 /// A valid quota with all numbers that its algorithm needs. Compiled once for each quota, not for each
 /// decision.
 #[derive(Debug, Clone, Copy)]
-pub struct CompiledQuota {
+pub struct Meter {
     rate: Rate,
     pub(crate) kind: Kind,
     /// T: nanoseconds for one unit.
@@ -78,7 +78,7 @@ impl Rate {
     }
 }
 
-impl CompiledQuota {
+impl Meter {
     /// The meter of a valid quota, for a key that is locked. `most` is the largest value of the
     /// counter, which other quotas may share.
     pub fn new(quota: &Quota, most: Most) -> Self {
@@ -197,7 +197,7 @@ impl CompiledQuota {
 }
 
 /// The hot functions for quotas of any kind. Those of the usual token bucket are inlined.
-impl CompiledQuota {
+impl Meter {
     #[inline]
     pub const fn token(&self) -> Option<&TokenBucket> {
         match &self.rate {
@@ -402,7 +402,7 @@ impl CompiledQuota {
     }
 }
 
-impl CompiledQuota {
+impl Meter {
     /// The most units that can be spent: those that fit of critical requests, and the debt.
     pub(crate) fn spendable(&self, state: &State, now: u64, view: View<'_>) -> u64 {
         (self.with_debt()).available(&self.seen(state, now, view), now, View::WHOLE)

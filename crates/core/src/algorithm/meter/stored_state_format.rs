@@ -1,6 +1,6 @@
 //! The stored format of states: a text for each, and bytes for the entries of a log.
 
-use super::{CompiledQuota, Rate, State};
+use super::{Meter, Rate, State};
 use crate::{
     algorithm::{View, fixed_window::Window, log_entries::Log, sliding_window::Slices},
     quota::{MAX_COUNT, MAX_REFILL_NANOS},
@@ -14,7 +14,7 @@ const MOST_KEPT: usize = 256;
 
 const MOST_DIGITS: usize = 16;
 
-impl CompiledQuota {
+impl Meter {
     /// Parses a state. If it is a log, its entries are removed from the front of `bytes`. `None` if the
     /// text is not a state.
     pub fn read(&self, text: &str, bytes: &mut &[u8]) -> Option<State> {

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use super::{CompiledQuota, Rate, State};
+use super::{Meter, Rate, State};
 use crate::{
     algorithm::{Held, Verdict, View},
     decision::Status,
     quota::Priority,
 };
 
-impl CompiledQuota {
+impl Meter {
     /// The quota with the capacity that a class may use.
     fn part(&self, class: Priority) -> Self {
         if class.is_critical() {
@@ -155,7 +155,7 @@ impl CompiledQuota {
     }
 }
 
-impl CompiledQuota {
+impl Meter {
     /// The state with `more` units in use at `now`, even beyond the limit; with fewer if that is negative.
     pub fn moved(&self, state: &State, now: u64, more: i64) -> State {
         let mut state = state.clone();
