@@ -50,7 +50,7 @@ impl States for State {
 /// The quotas of one key, with the states that they count on. Operations write the verdict of each
 /// quota to `verdicts`.
 #[derive(Debug)]
-pub struct Tally<'a, S> {
+pub struct Counters<'a, S> {
     pub meters: &'a [Meter],
     pub states: &'a mut S,
     /// The place of the first quota's state.
@@ -62,7 +62,7 @@ pub struct Tally<'a, S> {
     pub held: &'a [Option<Held>],
 }
 
-impl<S: States> Tally<'_, S> {
+impl<S: States> Counters<'_, S> {
     /// Applies `op`.
     ///
     /// Several quotas are charged together or not at all: if one denies, none is charged. Blocks are the

@@ -4,7 +4,7 @@
 //! since the epoch; the current time is a whole number of microseconds.
 //!
 //! Each algorithm computes from its state whether a cost fits ([`Verdict`]), the units left, and the
-//! time until the state is fresh. [`Tally`] builds the operations from these, for one quota or for
+//! time until the state is fresh. [`Counters`] builds the operations from these, for one quota or for
 //! several that are charged together.
 
 mod bucket;
@@ -26,7 +26,7 @@ use crate::{
 
 pub use self::{
     bucket::{Bucket, TokenBucket},
-    decide::{Answer, CounterIndex, States, Tally},
+    decide::{Answer, CounterIndex, Counters, States},
     eviction_weight::EvictionWeight,
     fixed_window::long_window_begins,
     meter::{Meter, State},

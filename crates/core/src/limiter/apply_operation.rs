@@ -9,7 +9,7 @@ use super::{
     tier_set::TierSet,
 };
 use crate::{
-    algorithm::{Answer, Held, States, Tally, Verdict, View},
+    algorithm::{Answer, Counters, Held, States, Verdict, View},
     clock::ClockReading,
     decision::{Decision, JointDecision, QuotaStatuses, Ruling, Status},
     quota::Priority,
@@ -58,7 +58,7 @@ impl Apply<'_> {
             return None;
         };
         let available = match self.left(key.block) {
-            0 => self.tally(&mut key.states).available().max(1),
+            0 => self.counters(&mut key.states).available().max(1),
             _ => 1,
         };
         Some(most.min(available))
@@ -77,7 +77,7 @@ impl Apply<'_> {
     /// Whether other limits may take their units: the key has `cost` units, now or after a wait, or its limit `overflows`.
     #[inline(always)]
     pub fn judge<S: States>(&self, key: &mut Subject<'_, S>, cost: u64, overflows: bool) -> bool {
-        let verdict = self.tally(&mut key.states).judge(cost, key.verdicts);
+        let verdict = self.counters(&mut key.states).judge(cost, key.verdicts);
         (verdict.fits() || overflows) && self.left(key.block) == 0
     }
 
@@ -93,7 +93,7 @@ impl Apply<'_> {
         let Some(cost) = cost else {
             return self.apply(key, blocked);
         };
-        let mut tally = self.tally(&mut key.states);
+        let mut counters = self.counters(&mut key.states);
         let verdict = key
             .verdicts
             .iter()
@@ -101,9 +101,9 @@ impl Apply<'_> {
         let answer = Answer {
             verdict,
             charged: if takes && verdict.fits() { cost } else { 0 },
-            shed: tally.sheds(verdict, cost),
+            shed: counters.sheds(verdict, cost),
         };
-        tally.charge(answer.charged);
+        counters.charge(answer.charged);
         let blocked = match verdict {
             // Only such a denial starts a block.
             Verdict::After(_) => self.blocked_after(key, &answer, blocked),
@@ -115,7 +115,7 @@ impl Apply<'_> {
     /// Applies an operation that takes no units that were judged.
     #[inline(never)]
     fn apply<S: States>(&self, key: &mut Subject<'_, S>, blocked: u64) -> OpOutcome {
-        let answer = self.tally(&mut key.states).decide(self.op, key.verdicts);
+        let answer = self.counters(&mut key.states).decide(self.op, key.verdicts);
         let blocked = self.blocked_after(key, &answer, blocked);
         OpOutcome { answer, blocked }
     }
@@ -214,20 +214,20 @@ impl Apply<'_> {
 
     /// Counts the cost that a response set. Returns whether the key has no unit left then.
     fn uses_up<S: States>(&self, states: &mut S, cost: u64) -> bool {
-        let mut tally = Tally {
+        let mut counters = Counters {
             first: self.quotas.meters.len(),
             class: Priority::CRITICAL,
             held: &[],
-            ..self.tally(states)
+            ..self.counters(states)
         };
-        tally.judge(0, &mut []);
-        tally.charge(cost);
-        !tally.judge(1, &mut []).fits()
+        counters.judge(0, &mut []);
+        counters.charge(cost);
+        !counters.judge(1, &mut []).fits()
     }
 
     #[inline]
-    fn tally<'t, S>(&'t self, states: &'t mut S) -> Tally<'t, S> {
-        Tally {
+    fn counters<'t, S>(&'t self, states: &'t mut S) -> Counters<'t, S> {
+        Counters {
             meters: &self.quotas.meters,
             states,
             first: 0,

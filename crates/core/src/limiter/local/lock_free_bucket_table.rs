@@ -13,7 +13,7 @@ use super::{
     table::{MAX_STATE, Table},
 };
 use crate::{
-    algorithm::{Bucket, Meter, State, Tally, TokenBucket, Verdict, View},
+    algorithm::{Bucket, Counters, Meter, State, TokenBucket, Verdict, View},
     clock::{ClockReading, Timestamp},
     decision::{Decision, Policy},
     error::ConfigError,
@@ -142,7 +142,7 @@ impl LockFree {
         let (answer, instant) = self.table.update(key, fresh, move |state| {
             let old = origin.nanos_of(state);
             let mut instant = State::Instant(old);
-            let mut tally = Tally {
+            let mut counters = Counters {
                 meters: std::slice::from_ref(&meter),
                 states: &mut instant,
                 first: 0,
@@ -150,7 +150,7 @@ impl LockFree {
                 class,
                 held: &[],
             };
-            let answer = tally.decide(op, &mut [Verdict::FITS]);
+            let answer = counters.decide(op, &mut [Verdict::FITS]);
             let new = *instant.as_instant();
             // A fresh key needs no entry.
             let stays = new == old || (state == 0 && new <= fresh_until);
