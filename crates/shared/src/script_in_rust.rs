@@ -145,13 +145,13 @@ impl Stepper<'_> {
         let room = apply.room(&mut key);
         let cost = apply.cost(room.unwrap_or(0));
         let takes = cost.is_some_and(|cost| apply.judge(&mut key, cost, false));
-        let OpOutcome { answer, blocked } = apply.conclude(&mut key, cost, takes);
+        let OpOutcome { judgement, blocked } = apply.conclude(&mut key, cost, takes);
         let blocked = Duration::from_micros(blocked.div_ceil(1_000));
         let decision = reply::decision(
             self.plan,
             self.now,
-            (answer.outcome(), answer.charged),
-            (answer.shed, blocked),
+            (judgement.outcome(), judgement.charged),
+            (judgement.shed, blocked),
             apply.statuses(&mut key),
         );
         self.subject

@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct Judgement {
     pub verdict: Verdict,
     /// The units taken.
     pub charged: u64,
@@ -18,7 +18,7 @@ pub struct Answer {
     pub shed: bool,
 }
 
-impl Answer {
+impl Judgement {
     #[inline]
     pub fn outcome(&self) -> Outcome {
         match self.verdict {
@@ -68,7 +68,7 @@ impl<S: States> Counters<'_, S> {
     /// Several quotas are charged together or not at all: if one denies, none is charged. Blocks are the
     /// caller's.
     #[inline]
-    pub(crate) fn decide(&mut self, op: OpRef<'_>, verdicts: &mut [Verdict]) -> Answer {
+    pub(crate) fn decide(&mut self, op: OpRef<'_>, verdicts: &mut [Verdict]) -> Judgement {
         self.clamp();
         match op {
             OpRef::Acquire(cost) | OpRef::Reserve(cost) => self.take(cost, verdicts),
@@ -145,52 +145,52 @@ impl<S: States> Counters<'_, S> {
     }
 
     #[inline]
-    fn take(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
-        let mut answer = self.judge_clamped(cost, verdicts);
-        if answer.verdict.fits() {
+    fn take(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Judgement {
+        let mut judgement = self.judge_clamped(cost, verdicts);
+        if judgement.verdict.fits() {
             self.charge(cost);
-            answer.charged = cost;
+            judgement.charged = cost;
         }
-        answer
+        judgement
     }
 
     #[inline]
-    fn hit(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
-        let mut answer = self.judge_clamped(cost, verdicts);
-        answer.charged = cost.min(self.available_clamped());
+    fn hit(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Judgement {
+        let mut judgement = self.judge_clamped(cost, verdicts);
+        judgement.charged = cost.min(self.available_clamped());
         self.charge(cost);
         // A request that passes regardless of the limit does not wait in a queue.
-        if answer.verdict.fits() {
-            answer.verdict = Verdict::FITS;
+        if judgement.verdict.fits() {
+            judgement.verdict = Verdict::FITS;
         }
-        answer
+        judgement
     }
 
-    /// Takes `cost` that was used already. The answer is that of a hit.
-    fn charge_used(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
-        let mut answer = self.judge_clamped(cost, verdicts);
-        answer.charged = self.spend(cost);
-        if answer.verdict.fits() {
-            answer.verdict = Verdict::FITS;
+    /// Takes `cost` that was used already. The judgement is that of a hit.
+    fn charge_used(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Judgement {
+        let mut judgement = self.judge_clamped(cost, verdicts);
+        judgement.charged = self.spend(cost);
+        if judgement.verdict.fits() {
+            judgement.verdict = Verdict::FITS;
         }
-        answer
+        judgement
     }
 
     /// Adds `cost`; the verdict is a denial if a count then exceeds its limit.
-    fn count(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
+    fn count(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Judgement {
         if cost > 0 {
             self.each(|meter, state, now, _| meter.count(state, now, cost));
         }
-        let mut answer = self.judge_by(
+        let mut judgement = self.judge_by(
             |meter, state, now, view| meter.over(state, now, cost, view),
             verdicts,
         );
-        answer.charged = cost;
-        answer
+        judgement.charged = cost;
+        judgement
     }
 
-    /// Corrects the charge to `cost`. The answer's charge is the units taken beyond the receipt's.
-    fn settle(&mut self, cost: u64, receipt: &Receipt, verdicts: &mut [Verdict]) -> Answer {
+    /// Corrects the charge to `cost`. The judgement's charge is the units taken beyond the receipt's.
+    fn settle(&mut self, cost: u64, receipt: &Receipt, verdicts: &mut [Verdict]) -> Judgement {
         let charged = receipt.charged();
         let taken = match cost.cmp(&charged) {
             Ordering::Less => {
@@ -200,9 +200,9 @@ impl<S: States> Counters<'_, S> {
             Ordering::Equal => 0,
             Ordering::Greater => self.spend(cost - charged),
         };
-        let mut answer = self.judge_clamped(0, verdicts);
-        answer.charged = taken;
-        answer
+        let mut judgement = self.judge_clamped(0, verdicts);
+        judgement.charged = taken;
+        judgement
     }
 
     /// Takes `cost` that was used already, whatever the class. Returns the units taken.
@@ -237,15 +237,15 @@ impl<S: States> Counters<'_, S> {
         });
     }
 
-    /// The joint answer to a charge of `cost`, and whether only the class of the request denies it.
+    /// The joint judgement to a charge of `cost`, and whether only the class of the request denies it.
     #[inline]
-    fn judge_clamped(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Answer {
-        let mut answer = self.judge_by(
+    fn judge_clamped(&mut self, cost: u64, verdicts: &mut [Verdict]) -> Judgement {
+        let mut judgement = self.judge_by(
             |meter, state, now, view| meter.verdict(state, now, cost, view),
             verdicts,
         );
-        answer.shed = self.sheds(answer.verdict, cost);
-        answer
+        judgement.shed = self.sheds(judgement.verdict, cost);
+        judgement
     }
 
     #[inline]
@@ -253,7 +253,7 @@ impl<S: States> Counters<'_, S> {
         &mut self,
         verdict: impl Fn(&Meter, &State, u64, View<'_>) -> Verdict,
         verdicts: &mut [Verdict],
-    ) -> Answer {
+    ) -> Judgement {
         let (mut all, mut places) = (Verdict::FITS, verdicts.iter_mut());
         self.each(|meter, state, now, view| {
             let verdict = verdict(meter, state, now, view);
@@ -262,7 +262,7 @@ impl<S: States> Counters<'_, S> {
             }
             all = all.and(verdict);
         });
-        Answer {
+        Judgement {
             verdict: all,
             charged: 0,
             shed: false,

@@ -26,7 +26,7 @@ use crate::{
 
 pub use self::{
     bucket::{Bucket, TokenBucket},
-    decide::{Answer, CounterIndex, Counters, States},
+    decide::{CounterIndex, Counters, Judgement, States},
     eviction_weight::EvictionWeight,
     fixed_window::long_window_begins,
     meter::{Meter, State},

@@ -9,7 +9,7 @@ use super::{
     tier_set::TierSet,
 };
 use crate::{
-    algorithm::{Answer, Counters, Held, States, Verdict, View},
+    algorithm::{Counters, Held, Judgement, States, Verdict, View},
     clock::ClockReading,
     decision::{Decision, JointDecision, QuotaStatuses, Ruling, Status},
     quota::Priority,
@@ -40,7 +40,7 @@ pub struct Subject<'a, S> {
 /// The outcome of an operation.
 #[derive(Debug)]
 pub struct OpOutcome {
-    pub answer: Answer,
+    pub judgement: Judgement,
     /// Nanoseconds until the key's block ends; 0 if the operation ignores blocks.
     pub blocked: u64,
 }
@@ -98,26 +98,26 @@ impl Apply<'_> {
             .verdicts
             .iter()
             .fold(Verdict::FITS, |all, own| all.and(*own));
-        let answer = Answer {
+        let judgement = Judgement {
             verdict,
             charged: if takes && verdict.fits() { cost } else { 0 },
             shed: counters.sheds(verdict, cost),
         };
-        counters.charge(answer.charged);
+        counters.charge(judgement.charged);
         let blocked = match verdict {
             // Only such a denial starts a block.
-            Verdict::After(_) => self.blocked_after(key, &answer, blocked),
+            Verdict::After(_) => self.blocked_after(key, &judgement, blocked),
             _ => blocked,
         };
-        OpOutcome { answer, blocked }
+        OpOutcome { judgement, blocked }
     }
 
     /// Applies an operation that takes no units that were judged.
     #[inline(never)]
     fn apply<S: States>(&self, key: &mut Subject<'_, S>, blocked: u64) -> OpOutcome {
-        let answer = self.counters(&mut key.states).decide(self.op, key.verdicts);
-        let blocked = self.blocked_after(key, &answer, blocked);
-        OpOutcome { answer, blocked }
+        let judgement = self.counters(&mut key.states).decide(self.op, key.verdicts);
+        let blocked = self.blocked_after(key, &judgement, blocked);
+        OpOutcome { judgement, blocked }
     }
 
     /// The numbers of each quota after the operation.
@@ -135,9 +135,9 @@ impl Apply<'_> {
     #[inline(always)]
     pub fn decision<S: States>(&self, outcome: &OpOutcome, key: &mut Subject<'_, S>) -> Decision {
         let quotas = QuotaStatuses::of_limit(&self.quotas.policies, self.statuses(key));
-        let mut decision = decided(&outcome.answer, self.time, self.tier, quotas);
+        let mut decision = decided(&outcome.judgement, self.time, self.tier, quotas);
         if !self.class.is_critical() {
-            decision.set_class(self.class, outcome.answer.shed);
+            decision.set_class(self.class, outcome.judgement.shed);
         }
         denied_for(decision, outcome.blocked)
     }
@@ -151,9 +151,9 @@ impl Apply<'_> {
         outcome: &OpOutcome,
         key: &mut Subject<'_, S>,
     ) {
-        let OpOutcome { answer, blocked } = outcome;
-        let ruling = ruled(answer, self.time, self.tier);
-        let ruling = ruling.by_class(answer.shed).while_blocked(*blocked > 0);
+        let OpOutcome { judgement, blocked } = outcome;
+        let ruling = ruled(judgement, self.time, self.tier);
+        let ruling = ruling.by_class(judgement.shed).while_blocked(*blocked > 0);
         let (class, blocked) = (self.class, *blocked);
         let statuses = self.statuses(key);
         let statuses = statuses.map(|status| status.of_request(class, blocked));
@@ -170,7 +170,7 @@ impl Apply<'_> {
     fn blocked_after<S: States>(
         &self,
         key: &mut Subject<'_, S>,
-        answer: &Answer,
+        judgement: &Judgement,
         blocked: u64,
     ) -> u64 {
         let now = self.now();
@@ -191,7 +191,9 @@ impl Apply<'_> {
             }
             OpRef::Refund(..) => 0,
             OpRef::Acquire(_) | OpRef::AcquireUpTo(_) | OpRef::Deny(_)
-                if blocked == 0 && matches!(answer.verdict, Verdict::After(_)) && !answer.shed =>
+                if blocked == 0
+                    && matches!(judgement.verdict, Verdict::After(_))
+                    && !judgement.shed =>
             {
                 self.start_block(key.block);
                 key.block.left(now, None)
@@ -249,15 +251,15 @@ pub fn denied_for(decision: Decision, blocked: u64) -> Decision {
 
 #[inline(always)]
 pub(crate) fn decided(
-    answer: &Answer,
+    judgement: &Judgement,
     time: ClockReading,
     tier: TierIndex,
     quotas: QuotaStatuses,
 ) -> Decision {
-    Decision::of(ruled(answer, time, tier), quotas)
+    Decision::of(ruled(judgement, time, tier), quotas)
 }
 
 #[inline(always)]
-pub(crate) fn ruled(answer: &Answer, time: ClockReading, tier: TierIndex) -> Ruling {
-    Ruling::measured(answer.outcome(), answer.charged, time.now, tier)
+pub(crate) fn ruled(judgement: &Judgement, time: ClockReading, tier: TierIndex) -> Ruling {
+    Ruling::measured(judgement.outcome(), judgement.charged, time.now, tier)
 }

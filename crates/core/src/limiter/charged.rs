@@ -1,7 +1,7 @@
 //! `Charged`: a charge of a token bucket, before anybody wants its decision.
 
 use crate::{
-    algorithm::{Answer, TokenBucket, Verdict},
+    algorithm::{Judgement, TokenBucket, Verdict},
     clock::Timestamp,
     decision::{Decision, Policy, QuotaStatuses, Ruling, Status},
     quota::Priority,
@@ -54,13 +54,13 @@ impl Charged<'_> {
             part = bucket.part(class);
             &part
         };
-        let answer = Answer {
+        let judgement = Judgement {
             verdict,
             charged,
             shed,
         };
         let status = verdict.explain(of_class.status(self.used, self.now));
-        decision_about(self.policy, status, &answer, self.at, class)
+        decision_about(self.policy, status, &judgement, self.at, class)
     }
 }
 
@@ -68,15 +68,15 @@ impl Charged<'_> {
 pub(super) fn decision_about(
     policy: &Policy,
     status: Status,
-    answer: &Answer,
+    judgement: &Judgement,
     at: Timestamp,
     class: Priority,
 ) -> Decision {
     let quotas = QuotaStatuses::of_one(policy, status);
-    let ruling = Ruling::measured(answer.outcome(), answer.charged, at, 0);
+    let ruling = Ruling::measured(judgement.outcome(), judgement.charged, at, 0);
     let mut decision = Decision::of(ruling, quotas);
     if !class.is_critical() {
-        decision.set_class(class, answer.shed);
+        decision.set_class(class, judgement.shed);
     }
     decision
 }

@@ -139,7 +139,7 @@ impl LockFree {
         let meter = Meter::of_bucket(*bucket);
         let origin = self.origin(now);
         let fresh = origin.state_of(fresh_until);
-        let (answer, instant) = self.table.update(key, fresh, move |state| {
+        let (judgement, instant) = self.table.update(key, fresh, move |state| {
             let old = origin.nanos_of(state);
             let mut instant = State::Instant(old);
             let mut counters = Counters {
@@ -150,15 +150,15 @@ impl LockFree {
                 class,
                 held: &[],
             };
-            let answer = counters.decide(op, &mut [Verdict::FITS]);
+            let judgement = counters.decide(op, &mut [Verdict::FITS]);
             let new = *instant.as_instant();
             // A fresh key needs no entry.
             let stays = new == old || (state == 0 && new <= fresh_until);
             let next = (!stays).then(|| origin.state_of(new));
-            (next, (answer, instant))
+            (next, (judgement, instant))
         });
-        let status = meter.explain(&instant, now, answer.verdict, view);
-        decision_about(policy, status, &answer, time.now, class)
+        let status = meter.explain(&instant, now, judgement.verdict, view);
+        decision_about(policy, status, &judgement, time.now, class)
     }
 
     /// Saves all keys that are not fresh. `save` writes an entry from its tag and its instant.

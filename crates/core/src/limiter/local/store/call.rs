@@ -8,7 +8,7 @@ use super::{
     stored_limit::{StoredCounters, StoredLimit},
 };
 use crate::{
-    algorithm::{Answer, EvictionWeight, Meter, State, States, Verdict, View},
+    algorithm::{EvictionWeight, Judgement, Meter, State, States, Verdict, View},
     clock::ClockReading,
     decision::{Decision, JointDecision, QuotaStatuses, Status},
     error::LimiterError,
@@ -215,13 +215,13 @@ impl<'c> UsualCall<'c> {
             Some(status) => QuotaStatuses::of_one(&self.quotas.policies[0], status),
             None => QuotaStatuses::NONE,
         };
-        let answer = self.answer(verdict, verdict.fits());
-        decided(&answer, time, self.tier, statuses)
+        let judgement = self.judgement(verdict, verdict.fits());
+        decided(&judgement, time, self.tier, statuses)
     }
 
     #[inline(always)]
-    const fn answer(&self, verdict: Verdict, takes: bool) -> Answer {
-        Answer {
+    const fn judgement(&self, verdict: Verdict, takes: bool) -> Judgement {
+        Judgement {
             verdict,
             charged: if takes { self.cost } else { 0 },
             shed: false,
@@ -328,7 +328,7 @@ pub(super) fn charge_all(
         }
         least = least.min(charge.call.cost);
     }
-    let answer = Answer {
+    let judgement = Judgement {
         charged: if takes { least } else { 0 },
         verdict,
         shed: false,
@@ -339,16 +339,16 @@ pub(super) fn charge_all(
         } else {
             QuotaStatuses::NONE
         };
-        return decided(&answer, time, first.tier, statuses);
+        return decided(&judgement, time, first.tier, statuses);
     }
-    let ruling = ruled(&answer, time, first.tier);
+    let ruling = ruled(&judgement, time, first.tier);
     let mut joint = JointDecision::of(ruling, statuses, charges.len());
     let mut from = 0;
     while let Some(Some(QuotaCharge { call, .. })) = charges.get(from) {
         let own = &charges[from..from + call.quotas.meters.len()];
         let verdicts = own.iter().flatten().map(|charge| charge.verdict);
-        let answer = call.answer(verdicts.fold(Verdict::FITS, Verdict::and), takes);
-        let ruling = ruled(&answer, time, call.tier);
+        let judgement = call.judgement(verdicts.fold(Verdict::FITS, Verdict::and), takes);
+        let ruling = ruled(&judgement, time, call.tier);
         joint.write_part(identity(call.limit), ruling, &call.quotas.policies, from);
         from += own.len();
     }
