@@ -62,7 +62,7 @@ pub enum StoreErrorKind {
 /// The address of a server, as the cluster announces it.
 #[cfg(feature = "redis")]
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NodeAddress {
+pub(crate) struct ServerAddress {
     pub(crate) host: String,
     pub(crate) port: u16,
 }
@@ -72,9 +72,9 @@ pub(crate) struct NodeAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Redirect {
     /// This server owns the slot from now on.
-    Moved { slot: u16, to: NodeAddress },
+    Moved { slot: u16, to: ServerAddress },
     /// This server runs this one command, after `ASKING`: the slot is moving there.
-    Ask { to: NodeAddress },
+    Ask { to: ServerAddress },
 }
 
 impl StoreErrorKind {

@@ -1,4 +1,4 @@
-//! Addresses: one server, the nodes of a cluster, or sentinels.
+//! Addresses: one server, the servers of a cluster, or sentinels.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ const OF_SENTINELS: &[&str] = &["protocol", "sentinel_password", "sentinel_user"
 
 #[derive(Clone)]
 pub(super) enum Address {
-    Node(ConnectionInfo),
+    Server(ConnectionInfo),
     Cluster(Vec<ConnectionInfo>),
     Sentinel(Sentinels),
 }
@@ -25,7 +25,7 @@ pub(super) enum Address {
 /// protocol of these addresses are for the servers.
 #[derive(Clone)]
 pub(super) struct Sentinels {
-    pub(super) nodes: Vec<ConnectionInfo>,
+    pub(super) addresses: Vec<ConnectionInfo>,
     pub(super) master: String,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
@@ -36,8 +36,8 @@ impl Address {
     pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
         let (scheme, rest) = text.split_once("://").ok_or_else(unreadable)?;
         match scheme {
-            "redis" | "rediss" | "valkey" | "valkeys" => node(text, OF_SERVERS).map(Self::Node),
-            "unix" | "redis+unix" | "valkey+unix" => node(text, OF_SOCKETS).map(Self::Node),
+            "redis" | "rediss" | "valkey" | "valkeys" => server(text, OF_SERVERS).map(Self::Server),
+            "unix" | "redis+unix" | "valkey+unix" => server(text, OF_SOCKETS).map(Self::Server),
             "redis-cluster" | "valkey-cluster" => Self::cluster(Hosts::new("redis", rest).each()),
             "rediss-cluster" | "valkeys-cluster" => {
                 Self::cluster(Hosts::new("rediss", rest).each())
@@ -54,7 +54,7 @@ impl Address {
     pub(super) fn cluster<T: AsRef<str>>(
         texts: impl IntoIterator<Item = T>,
     ) -> Result<Self, ConfigError> {
-        nodes(texts, OF_SERVERS).map(Self::Cluster)
+        servers(texts, OF_SERVERS).map(Self::Cluster)
     }
 
     pub(super) fn sentinel<T: AsRef<str>>(
@@ -72,7 +72,7 @@ impl Address {
         Ok(Self::Sentinel(Sentinels {
             user: parameter(first, "sentinel_user"),
             password: parameter(first, "sentinel_password"),
-            nodes: nodes(texts, OF_SENTINELS)?,
+            addresses: servers(texts, OF_SENTINELS)?,
             master: master.to_owned(),
         }))
     }
@@ -86,25 +86,32 @@ impl Address {
         Self::sentinel(hosts.each(), master)
     }
 
-    pub(super) fn nodes(&self) -> &[ConnectionInfo] {
+    pub(super) fn servers(&self) -> &[ConnectionInfo] {
         match self {
-            Self::Node(node) => std::slice::from_ref(node),
-            Self::Cluster(nodes) => nodes,
-            Self::Sentinel(sentinels) => &sentinels.nodes,
+            Self::Server(server) => std::slice::from_ref(server),
+            Self::Cluster(servers) => servers,
+            Self::Sentinel(sentinels) => &sentinels.addresses,
         }
     }
 
     /// The address without user and password, for texts.
     pub(super) fn shown(&self) -> String {
-        let join = |nodes: &[ConnectionInfo]| {
-            let nodes: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
-            nodes.join(",")
+        let join = |servers: &[ConnectionInfo]| {
+            let servers: Vec<_> = servers
+                .iter()
+                .map(|server| server.addr().to_string())
+                .collect();
+            servers.join(",")
         };
         match self {
-            Self::Node(node) => node.addr().to_string(),
-            Self::Cluster(nodes) => format!("cluster {}", join(nodes)),
+            Self::Server(server) => server.addr().to_string(),
+            Self::Cluster(servers) => format!("cluster {}", join(servers)),
             Self::Sentinel(sentinels) => {
-                format!("sentinels {}/{}", join(&sentinels.nodes), sentinels.master)
+                format!(
+                    "sentinels {}/{}",
+                    join(&sentinels.addresses),
+                    sentinels.master
+                )
             }
         }
     }
@@ -113,7 +120,7 @@ impl Address {
 impl Sentinels {
     /// User, password, database and protocol for the servers.
     pub(super) fn servers(&self) -> &RedisConnectionInfo {
-        self.nodes[0].redis_settings()
+        self.addresses[0].redis_settings()
     }
 }
 
@@ -146,27 +153,27 @@ impl<'a> Hosts<'a> {
     }
 }
 
-fn nodes<T: AsRef<str>>(
+fn servers<T: AsRef<str>>(
     texts: impl IntoIterator<Item = T>,
     parameters: &[&str],
 ) -> Result<Vec<ConnectionInfo>, ConfigError> {
-    let nodes: Vec<_> = texts
+    let servers: Vec<_> = texts
         .into_iter()
-        .map(|text| node(text.as_ref(), parameters))
+        .map(|text| server(text.as_ref(), parameters))
         .collect::<Result<_, _>>()?;
-    if nodes.is_empty() {
+    if servers.is_empty() {
         return Err(bad("no address of Redis was given"));
     }
-    if nodes
+    if servers
         .iter()
-        .any(|node| matches!(node.addr(), ConnectionAddr::Unix(_)))
+        .any(|server| matches!(server.addr(), ConnectionAddr::Unix(_)))
     {
         return Err(bad("clusters and sentinels have no unix sockets"));
     }
-    Ok(nodes)
+    Ok(servers)
 }
 
-fn node(text: &str, parameters: &[&str]) -> Result<ConnectionInfo, ConfigError> {
+fn server(text: &str, parameters: &[&str]) -> Result<ConnectionInfo, ConfigError> {
     let url = parse_redis_url(text).ok_or_else(unreadable)?;
     if matches!(url.scheme(), "rediss" | "valkeys") && !cfg!(feature = "tls") {
         return Err(bad(

@@ -249,17 +249,20 @@ impl RedisStoreBuilder {
         };
         let shown = address.shown();
         let opener = match address {
-            Address::Node(node) if self.sharding_proxy => {
-                Connector::node(connector::without_name(node), credentials, timeouts)
+            Address::Server(server) if self.sharding_proxy => {
+                Connector::server(connector::without_name(server), credentials, timeouts)
             }
-            Address::Node(node) => Connector::node(node, credentials, timeouts),
+            Address::Server(server) => Connector::server(server, credentials, timeouts),
             Address::Sentinel(sentinels) => {
-                connector::check_seeds(&sentinels.nodes)?;
+                connector::check_seeds(&sentinels.addresses)?;
                 Connector::sentinels(sentinels, credentials, timeouts)
             }
-            Address::Cluster(nodes) => {
-                connector::check_seeds(&nodes)?;
-                let seeds = Seeds { nodes, credentials };
+            Address::Cluster(servers) => {
+                connector::check_seeds(&servers)?;
+                let seeds = Seeds {
+                    servers,
+                    credentials,
+                };
                 let cluster = |common| Servers::Cluster(Cluster::new(seeds, timeouts, common));
                 return Ok(self.build(shown, Home::own(), cluster));
             }
@@ -313,8 +316,8 @@ fn check_time(name: &str, time: Duration) -> Result<(), ConfigError> {
 
 /// Checks that the files can be read and are usable at this address.
 fn check_credentials(address: &Address, credentials: &Credentials) -> Result<(), ConfigError> {
-    let has_password = |node: &ConnectionInfo| node.redis_settings().password().is_some();
-    if credentials.password.is_some() && address.nodes().iter().any(has_password) {
+    let has_password = |server: &ConnectionInfo| server.redis_settings().password().is_some();
+    if credentials.password.is_some() && address.servers().iter().any(has_password) {
         return Err(bad(
             "the address of Redis has a password, and so has the file; only one of them is used",
         ));
@@ -325,8 +328,8 @@ fn check_credentials(address: &Address, credentials: &Credentials) -> Result<(),
         ))
     };
     let login = credentials.read_now().map_err(|error| unusable(&error))?;
-    for node in address.nodes() {
-        login.at(node.clone()).map_err(|error| unusable(&error))?;
+    for server in address.servers() {
+        login.at(server.clone()).map_err(|error| unusable(&error))?;
     }
     Ok(())
 }

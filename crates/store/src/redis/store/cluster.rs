@@ -40,7 +40,7 @@ use super::{
 };
 use crate::{
     breaker::Guarded as _,
-    error::{NodeAddress, Redirect, StoreError},
+    error::{Redirect, ServerAddress, StoreError},
     health::StoreHealth,
 };
 use tower_ratelimit_core::{decision::Degradation, lock::unpoisoned};
@@ -173,7 +173,7 @@ impl Cluster {
         Some(server)
     }
 
-    fn server_at(&self, address: NodeAddress, slot: Option<u16>) -> Option<Arc<Pipeline>> {
+    fn server_at(&self, address: ServerAddress, slot: Option<u16>) -> Option<Arc<Pipeline>> {
         let mut map = self.write();
         let server = map.find(&address).or_else(|| self.member(address))?;
         match slot {
@@ -183,9 +183,9 @@ impl Cluster {
         Some(server)
     }
 
-    fn member(&self, address: NodeAddress) -> Option<Arc<Pipeline>> {
-        let (node, credentials) = (self.seeds.at(&address)?, &self.seeds.credentials);
-        let opener = Connector::node(node, Arc::clone(credentials), self.timeouts).ok()?;
+    fn member(&self, address: ServerAddress) -> Option<Arc<Pipeline>> {
+        let (server, credentials) = (self.seeds.at(&address)?, &self.seeds.credentials);
+        let opener = Connector::server(server, Arc::clone(credentials), self.timeouts).ok()?;
         let membership = Membership {
             cluster: self.this.clone(),
             address: Some(address),
@@ -310,7 +310,7 @@ impl Siblings for Cluster {
 
     fn first_of(
         &self,
-        address: &NodeAddress,
+        address: &ServerAddress,
         mut keys: &mut dyn Iterator<Item = String>,
     ) -> Option<String> {
         let owned: Vec<bool> = {
@@ -349,7 +349,7 @@ impl Siblings for Cluster {
 
 impl ClusterEntry for Cluster {
     fn seed(&self) -> &ConnectionAddr {
-        self.seeds.nodes[0].addr()
+        self.seeds.servers[0].addr()
     }
 
     /// Applies the slot map that the server reports before the connection is used.
@@ -411,7 +411,7 @@ impl SlotMap {
         Arc::clone(&self.owners[usize::from(slot)])
     }
 
-    fn find(&self, address: &NodeAddress) -> Option<Arc<Pipeline>> {
+    fn find(&self, address: &ServerAddress) -> Option<Arc<Pipeline>> {
         let mut known = self.servers.iter();
         let known = known.find(|server| server.address() == Some(address));
         known.cloned()
@@ -438,17 +438,17 @@ impl SlotMap {
 
 /// The configured addresses of a cluster, with the user and the encryption for all of its servers.
 pub(super) struct Seeds {
-    pub(super) nodes: Vec<ConnectionInfo>,
+    pub(super) servers: Vec<ConnectionInfo>,
     pub(super) credentials: Arc<Credentials>,
 }
 
 impl Seeds {
     /// Opens a connection to the server that responds first, and fetches the slot ranges from it.
     async fn connect(&self) -> RedisResult<(Transport, Vec<SlotRange>)> {
-        let each = self.nodes.iter().map(|seed| {
+        let each = self.servers.iter().map(|seed| {
             let attempt = async {
-                let node = connector::with_tcp_settings(seed.clone());
-                let wire = connector::node(&node, &self.credentials).await?;
+                let server = connector::with_tcp_settings(seed.clone());
+                let wire = connector::server(&server, &self.credentials).await?;
                 let ranges = fetch_slots(&wire, host_of(seed)).await?;
                 Ok((wire, ranges))
             };
@@ -458,8 +458,8 @@ impl Seeds {
     }
 
     /// Returns another address with this user, encryption and protocol.
-    fn at(&self, address: &NodeAddress) -> Option<ConnectionInfo> {
-        let seed = self.nodes.first()?;
+    fn at(&self, address: &ServerAddress) -> Option<ConnectionInfo> {
+        let seed = self.servers.first()?;
         let mut place = seed.addr().clone();
         match &mut place {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -486,8 +486,8 @@ async fn fetch_slots(wire: &Transport, host: &str) -> RedisResult<Vec<SlotRange>
     ranges.ok_or_else(|| (ErrorKind::Client, missing).into())
 }
 
-fn host_of(node: &ConnectionInfo) -> &str {
-    match node.addr() {
+fn host_of(server: &ConnectionInfo) -> &str {
+    match server.addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
         _ => "",
     }

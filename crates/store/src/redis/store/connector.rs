@@ -45,7 +45,7 @@ pub(super) trait ClusterEntry: Send + Sync {
 
 #[derive(Clone)]
 pub(super) enum Connector {
-    Node(Box<ConnectionInfo>, Arc<Credentials>, Timeouts),
+    Server(Box<ConnectionInfo>, Arc<Credentials>, Timeouts),
     /// Connects to the configured address of a cluster that responds first.
     Entry(Weak<dyn ClusterEntry>, Timeouts),
     Sentinel(Box<Sentinels>, Arc<Credentials>, Timeouts),
@@ -60,14 +60,14 @@ pub(super) struct Timeouts {
 }
 
 impl Connector {
-    pub(super) fn node(
-        node: ConnectionInfo,
+    pub(super) fn server(
+        server: ConnectionInfo,
         credentials: Arc<Credentials>,
         timeouts: Timeouts,
     ) -> RedisResult<Self> {
-        let node = with_tcp_settings(node);
-        Client::open(node.clone())?;
-        Ok(Self::Node(Box::new(node), credentials, timeouts))
+        let server = with_tcp_settings(server);
+        Client::open(server.clone())?;
+        Ok(Self::Server(Box::new(server), credentials, timeouts))
     }
 
     pub(super) fn sentinels(
@@ -82,7 +82,7 @@ impl Connector {
     /// The longest time for opening a connection.
     pub(super) const fn limit(&self) -> Duration {
         match self {
-            Self::Node(_, _, timeouts) => timeouts.connect,
+            Self::Server(_, _, timeouts) => timeouts.connect,
             Self::Entry(_, timeouts) | Self::Sentinel(_, _, timeouts) => {
                 timeouts.connect.saturating_mul(CONNECTIONS_IN_A_ROW)
             }
@@ -99,15 +99,15 @@ impl Connector {
     pub(super) async fn open(&self) -> Result<Transport, StoreError> {
         let limit = self.limit();
         match self {
-            Self::Node(info, credentials, _) => {
-                limited(limit, node(info, credentials), info.addr()).await
+            Self::Server(info, credentials, _) => {
+                limited(limit, server(info, credentials), info.addr()).await
             }
             Self::Entry(cluster, _) => match cluster.upgrade() {
                 Some(cluster) => limited(limit, cluster.open(), cluster.seed()).await,
                 None => Err(StoreError::abandoned()),
             },
             Self::Sentinel(sentinels, credentials, _) => {
-                let first = sentinels.nodes[0].addr();
+                let first = sentinels.addresses[0].addr();
                 limited(limit, master(sentinels, credentials), first).await
             }
             Self::Given(wire) => Ok(wire.clone()),
@@ -145,14 +145,14 @@ fn encryption_hint(to: &ConnectionAddr, error: Option<&RedisError>) -> Option<&'
     }
 }
 
-pub(super) async fn node(
-    node: &ConnectionInfo,
+pub(super) async fn server(
+    server: &ConnectionInfo,
     credentials: &Arc<Credentials>,
 ) -> RedisResult<Transport> {
-    let client = Client::open(credentials.read().await?.at(node.clone())?)?;
+    let client = Client::open(credentials.read().await?.at(server.clone())?)?;
     let config = config();
     let connection = client.get_multiplexed_async_connection_with_config(&config);
-    connection.await.map(Transport::Node)
+    connection.await.map(Transport::Server)
 }
 
 /// Requests the master from the sentinels before each connection, since it may have changed.
@@ -160,7 +160,7 @@ async fn master(sentinels: &Sentinels, credentials: &Arc<Credentials>) -> RedisR
     let mut client = sentinel_client(sentinels, &credentials.read().await?)?;
     let config = config();
     let connection = client.get_async_connection_with_config(&config);
-    connection.await.map(Transport::Node)
+    connection.await.map(Transport::Server)
 }
 
 /// Disables redis-rs's own timeouts: one timeout covers all steps.
@@ -177,10 +177,11 @@ pub(super) fn check_seeds(seeds: &[ConnectionInfo]) -> Result<(), ConfigError> {
     let [first, others @ ..] = seeds else {
         return Ok(());
     };
-    let login = |node: &ConnectionInfo| node.redis_settings().clone();
-    let is_encrypted = |node: &ConnectionInfo| matches!(node.addr(), ConnectionAddr::TcpTls { .. });
-    for node in others {
-        let (own, all) = (login(node), login(first));
+    let login = |server: &ConnectionInfo| server.redis_settings().clone();
+    let is_encrypted =
+        |server: &ConnectionInfo| matches!(server.addr(), ConnectionAddr::TcpTls { .. });
+    for server in others {
+        let (own, all) = (login(server), login(first));
         let difference = if own.password() != all.password() {
             "password"
         } else if own.username() != all.username() {
@@ -189,7 +190,7 @@ pub(super) fn check_seeds(seeds: &[ConnectionInfo]) -> Result<(), ConfigError> {
             "protocol"
         } else if own.db() != all.db() {
             "database"
-        } else if is_encrypted(node) != is_encrypted(first) {
+        } else if is_encrypted(server) != is_encrypted(first) {
             "encryption"
         } else {
             continue;
@@ -203,14 +204,17 @@ pub(super) fn check_seeds(seeds: &[ConnectionInfo]) -> Result<(), ConfigError> {
 }
 
 fn sentinel_client(sentinels: &Sentinels, login: &Login) -> RedisResult<SentinelClient> {
-    let addresses = sentinels.nodes.iter().map(|node| node.addr().clone());
+    let addresses = sentinels
+        .addresses
+        .iter()
+        .map(|server| server.addr().clone());
     let servers = sentinels.servers();
     let mut builder =
         SentinelClientBuilder::new(addresses, &sentinels.master, SentinelServerType::Master)?
             .set_client_to_redis_tcp_settings(tcp_settings())
             .set_client_to_redis_db(servers.db())
             .set_client_to_redis_protocol(servers.protocol());
-    if matches!(sentinels.nodes[0].addr(), ConnectionAddr::TcpTls { .. }) {
+    if matches!(sentinels.addresses[0].addr(), ConnectionAddr::TcpTls { .. }) {
         builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
     }
     #[cfg(feature = "tls")]
@@ -235,13 +239,13 @@ fn sentinel_client(sentinels: &Sentinels, login: &Login) -> RedisResult<Sentinel
     builder.build()
 }
 
-pub(super) fn without_name(node: ConnectionInfo) -> ConnectionInfo {
-    let settings = node.redis_settings().clone().set_skip_set_lib_name();
-    node.set_redis_settings(settings)
+pub(super) fn without_name(server: ConnectionInfo) -> ConnectionInfo {
+    let settings = server.redis_settings().clone().set_skip_set_lib_name();
+    server.set_redis_settings(settings)
 }
 
-pub(super) fn with_tcp_settings(node: ConnectionInfo) -> ConnectionInfo {
-    node.set_tcp_settings(tcp_settings())
+pub(super) fn with_tcp_settings(server: ConnectionInfo) -> ConnectionInfo {
+    server.set_tcp_settings(tcp_settings())
 }
 
 fn tcp_settings() -> TcpSettings {
@@ -270,7 +274,7 @@ pub(super) const fn provide_crypto() {}
 /// An open connection, shared by all calls.
 #[derive(Clone)]
 pub(super) enum Transport {
-    Node(MultiplexedConnection),
+    Server(MultiplexedConnection),
     Given(Arc<dyn Given>),
 }
 
@@ -289,14 +293,14 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> Given for C {
 impl Transport {
     pub(super) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         match self {
-            Self::Node(connection) => command.query_async(&mut connection.clone()).await,
+            Self::Server(connection) => command.query_async(&mut connection.clone()).await,
             Self::Given(connection) => connection.send(command).await,
         }
     }
 
     /// Sends a command for a key whose slot is moving to this server.
     pub(super) async fn send_asking(&self, command: &Cmd) -> RedisResult<Value> {
-        let Self::Node(connection) = self else {
+        let Self::Server(connection) = self else {
             return self.send(command).await;
         };
         let mut both = redis::pipe();

@@ -95,25 +95,25 @@ impl Credentials {
 
 impl Login {
     /// The address of a server with this password and these certificates.
-    pub(super) fn at(&self, node: ConnectionInfo) -> RedisResult<ConnectionInfo> {
-        let node = match &self.password {
+    pub(super) fn at(&self, server: ConnectionInfo) -> RedisResult<ConnectionInfo> {
+        let server = match &self.password {
             Some(password) => {
-                let settings = node.redis_settings().clone().set_password(password);
-                node.set_redis_settings(settings)
+                let settings = server.redis_settings().clone().set_password(password);
+                server.set_redis_settings(settings)
             }
-            None => node,
+            None => server,
         };
         #[cfg(feature = "tls")]
         if let Some(certificates) = &self.certificates {
-            if !matches!(node.addr(), ConnectionAddr::TcpTls { .. }) {
+            if !matches!(server.addr(), ConnectionAddr::TcpTls { .. }) {
                 let text =
                     "certificates for Redis need an encrypted address, which begins with rediss";
                 return Err((ErrorKind::InvalidClientConfig, text).into());
             }
-            let client = Client::build_with_tls(node, certificates.clone())?;
+            let client = Client::build_with_tls(server, certificates.clone())?;
             return Ok(client.get_connection_info().clone());
         }
-        Ok(node)
+        Ok(server)
     }
 }
 

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     breaker::{Breaker, Guarded as _},
-    error::{NodeAddress, Redirect, StoreError, StoreErrorKind},
+    error::{Redirect, ServerAddress, StoreError, StoreErrorKind},
     health::StoreHealth,
 };
 
@@ -82,7 +82,7 @@ impl Pipeline {
     }
 
     /// The address of a server in a cluster.
-    pub(super) fn address(&self) -> Option<&NodeAddress> {
+    pub(super) fn address(&self) -> Option<&ServerAddress> {
         self.membership.as_ref()?.address.as_ref()
     }
 
@@ -405,7 +405,7 @@ pub(super) trait Siblings: Send + Sync {
     /// The first of these keys whose slot the server at this address owns. Computes none if it owns no slot.
     fn first_of(
         &self,
-        address: &NodeAddress,
+        address: &ServerAddress,
         keys: &mut dyn Iterator<Item = String>,
     ) -> Option<String>;
 
@@ -421,7 +421,7 @@ pub(super) trait Siblings: Send + Sync {
 pub(super) struct Membership {
     pub(super) cluster: Weak<dyn Siblings>,
     /// `None` for the entry, which leads to any of the servers.
-    pub(super) address: Option<NodeAddress>,
+    pub(super) address: Option<ServerAddress>,
 }
 
 #[cfg(test)]

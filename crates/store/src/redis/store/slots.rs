@@ -4,7 +4,7 @@ use std::fmt;
 
 use redis::{RedisError, Value};
 
-use crate::error::{NodeAddress, Redirect};
+use crate::error::{Redirect, ServerAddress};
 
 pub(super) const SLOTS: usize = 16_384;
 
@@ -13,13 +13,13 @@ pub(super) const SLOTS: usize = 16_384;
 pub(super) struct SlotRange {
     pub(super) first: u16,
     pub(super) last: u16,
-    pub(super) owner: NodeAddress,
+    pub(super) owner: ServerAddress,
 }
 
 impl Redirect {
     pub(super) fn of(error: &RedisError) -> Option<Self> {
         let (address, slot) = error.redirect_node()?;
-        let to = NodeAddress::parse(address)?;
+        let to = ServerAddress::parse(address)?;
         Some(match error.code() {
             Some("ASK") => Self::Ask { to },
             _ => Self::Moved { slot, to },
@@ -27,7 +27,7 @@ impl Redirect {
     }
 }
 
-impl NodeAddress {
+impl ServerAddress {
     /// Parses `host:port`. The host is empty if it is that of the responding server.
     fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
@@ -47,7 +47,7 @@ impl NodeAddress {
     }
 }
 
-impl fmt::Display for NodeAddress {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
@@ -113,7 +113,7 @@ fn parse_range(range: &Value, host: &str) -> Option<SlotRange> {
     if name == "?" {
         return None;
     }
-    let owner = NodeAddress {
+    let owner = ServerAddress {
         host: name.to_owned(),
         port: u16::try_from(*port).ok()?,
     };

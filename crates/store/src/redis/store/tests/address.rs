@@ -22,9 +22,9 @@ fn refused(text: &str) -> String {
     }
 }
 
-fn node(text: &str) -> ConnectionInfo {
+fn server(text: &str) -> ConnectionInfo {
     match Address::parse(text) {
-        Ok(Address::Node(node)) => node,
+        Ok(Address::Server(server)) => server,
         _ => panic!("{text} is no server's"),
     }
 }
@@ -66,8 +66,8 @@ fn addresses_of_all_kinds_are_parsed() {
 
 #[test]
 fn the_address_sets_login_database_and_protocol() {
-    let node = node("redis://us%40er:p%2Fw%23@localhost:7000/3?protocol=resp3");
-    let settings = node.redis_settings();
+    let server = server("redis://us%40er:p%2Fw%23@localhost:7000/3?protocol=resp3");
+    let settings = server.redis_settings();
     assert_eq!(settings.username(), Some("us@er"));
     assert_eq!(settings.password(), Some("p/w#"));
     assert_eq!(settings.db(), 3);
@@ -76,13 +76,13 @@ fn the_address_sets_login_database_and_protocol() {
 
 #[test]
 fn every_server_of_a_cluster_has_the_login() {
-    let Ok(Address::Cluster(nodes)) = Address::parse("redis-cluster://u:p%2C@a:7000,b/0") else {
+    let Ok(Address::Cluster(servers)) = Address::parse("redis-cluster://u:p%2C@a:7000,b/0") else {
         panic!("no cluster");
     };
-    assert_eq!(nodes.len(), 2);
-    for node in nodes {
-        assert_eq!(node.redis_settings().username(), Some("u"));
-        assert_eq!(node.redis_settings().password(), Some("p,"));
+    assert_eq!(servers.len(), 2);
+    for server in servers {
+        assert_eq!(server.redis_settings().username(), Some("u"));
+        assert_eq!(server.redis_settings().password(), Some("p,"));
     }
 }
 
@@ -166,7 +166,7 @@ fn a_parameter_that_would_be_ignored_is_named_in_the_error() {
     let list = Address::cluster(["redis://a", "redis://b?db=1"]);
     assert!(list.is_err());
     assert_eq!(
-        node("unix:///run/r?db=2&user=u&pass=p&protocol=3")
+        server("unix:///run/r?db=2&user=u&pass=p&protocol=3")
             .redis_settings()
             .db(),
         2
@@ -202,9 +202,9 @@ fn a_password_is_never_repeated() {
 #[test]
 fn encrypted_addresses() {
     for scheme in ["rediss", "valkeys"] {
-        let node = node(&format!("{scheme}://localhost"));
+        let server = server(&format!("{scheme}://localhost"));
         assert!(matches!(
-            node.addr(),
+            server.addr(),
             ConnectionAddr::TcpTls {
                 insecure: false,
                 ..
@@ -212,7 +212,7 @@ fn encrypted_addresses() {
         ));
         let sentinels = sentinels(&format!("{scheme}-sentinel://a/mymaster"));
         assert!(matches!(
-            sentinels.nodes[0].addr(),
+            sentinels.addresses[0].addr(),
             ConnectionAddr::TcpTls { .. }
         ));
         assert_eq!(shown(&format!("{scheme}-cluster://a")), "cluster a:6379");
@@ -230,7 +230,7 @@ fn encrypted_addresses_need_a_feature() {
         assert!(refused(text).contains("`redis-tls`"));
     }
     assert!(matches!(
-        node("redis://localhost").addr(),
+        server("redis://localhost").addr(),
         ConnectionAddr::Tcp(..)
     ));
 }

@@ -86,8 +86,8 @@ fn the_servers_of_a_cluster_have_one_login() {
 
 #[test]
 fn the_addresses_of_sentinels_have_one_login() {
-    let nodes = ["redis://:a@a", "redis://:a@b/1"];
-    let error = RedisStore::sentinel(nodes, "main").unwrap_err();
+    let servers = ["redis://:a@a", "redis://:a@b/1"];
+    let error = RedisStore::sentinel(servers, "main").unwrap_err();
     assert_eq!(error.kind(), ConfigErrorKind::Address);
     assert!(error.to_string().contains("different database"), "{error}");
 }

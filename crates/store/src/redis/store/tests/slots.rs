@@ -9,7 +9,7 @@ use std::{
 use redis::{IntoConnectionInfo as _, Value, parse_redis_value};
 
 use crate::{
-    error::{NodeAddress, Redirect, StoreError},
+    error::{Redirect, ServerAddress, StoreError},
     health::{Owner, StoreWatch},
     redis::store::{
         cluster::{Cluster, Seeds},
@@ -21,9 +21,9 @@ use crate::{
     runtime_thread::Home,
 };
 
-fn address(host: &str, port: u16) -> NodeAddress {
+fn address(host: &str, port: u16) -> ServerAddress {
     let host = host.to_owned();
-    NodeAddress { host, port }
+    ServerAddress { host, port }
 }
 
 /// Compares with results of `CLUSTER KEYSLOT` in Redis 7.0.
@@ -123,7 +123,7 @@ fn invalid_entries_of_a_slot_map_are_skipped() {
 /// A cluster without a connection: its map has the redirections only.
 fn cluster() -> Arc<Cluster> {
     let seeds = Seeds {
-        nodes: vec!["redis://127.0.0.1:1".into_connection_info().unwrap()],
+        servers: vec!["redis://127.0.0.1:1".into_connection_info().unwrap()],
         credentials: Arc::default(),
     };
     let timeouts = Timeouts {
@@ -146,7 +146,7 @@ fn no_names_are_tried_for_a_server_that_has_no_slot() {
     let cluster = cluster();
     let (first, second) = (address("127.0.0.1", 7001), address("127.0.0.1", 7002));
     let own_slot = slot_of(b"own");
-    let moves = |to: &NodeAddress| {
+    let moves = |to: &ServerAddress| {
         let (slot, to) = (own_slot, to.clone());
         cluster.record_redirect(None, b"own", &Redirect::Moved { slot, to });
     };
