@@ -2,7 +2,7 @@
 //! are trusted, and reports the place of the address.
 //!
 //! In: the address of the peer and the lines of one header. Out: a `ClientAddress`, with where it was found; as a key, the
-//! network that the address belongs to. Entries are read by pure functions over bytes (`entries.rs`). Which proxies are
+//! network that the address belongs to. Entries are read by pure functions over bytes (`forwarded_entries.rs`). Which proxies are
 //! believed stands apart (`trust.rs`).
 //!
 //! 1. A peer that is not trusted is the client: its header is not read, since everybody can write one.
@@ -15,7 +15,7 @@
 //! Example: trust in 10.0.0.0/8, the peer 10.0.0.1, and `X-Forwarded-For: 1.2.3.4, 203.0.113.7, 10.0.0.2`. The entry
 //! 10.0.0.2 is trusted and 203.0.113.7 is not: it is the client, and 1.2.3.4 is its own invention.
 
-mod entries;
+mod forwarded_entries;
 mod trust;
 
 use std::{net::IpAddr, sync::Arc};
@@ -23,7 +23,7 @@ use std::{net::IpAddr, sync::Arc};
 use http::{HeaderName, HeaderValue, header, request::Parts};
 
 use self::{
-    entries::{HeaderEntry, address, forwarded_entries, list_entries, viewer_address},
+    forwarded_entries::{HeaderEntry, address, forwarded_entries, list_entries, viewer_address},
     trust::Trust,
 };
 use tower_ratelimit_core::key::{IpPrefix, Key, KeyExtractor};
@@ -99,7 +99,7 @@ pub struct ClientIp {
 impl ClientIp {
     /// How many entries of a header are read at most, from its right end. If all of them are
     /// trusted proxies, the client is the last one read.
-    pub const MAX_ENTRIES: usize = entries::MAX_ENTRIES;
+    pub const MAX_ENTRIES: usize = forwarded_entries::MAX_ENTRIES;
 
     /// Loopback, private (RFC 1918, RFC 4193) and link-local networks, for
     /// [`behind`](Self::behind).

@@ -36,7 +36,7 @@ use tower_ratelimit_core::{
 };
 use tower_ratelimit_layer::{
     middleware::{
-        followed::Followed,
+        followed_body::Followed,
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
         key_extraction::KeyStage,
         key_extraction_rules::PerRequest,

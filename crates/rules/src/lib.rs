@@ -48,7 +48,6 @@
 // `explain.rs` takes the same steps for one request without a charge, and compares every rule, without the index.
 
 mod builder;
-mod changes;
 mod compile;
 mod cors;
 mod cost;
@@ -59,6 +58,7 @@ mod key;
 mod layer;
 mod matcher;
 mod priority;
+mod reload_changes;
 mod request;
 mod rule;
 mod rule_quotas;
@@ -73,7 +73,6 @@ pub use tower_ratelimit_rulefile::{Format, Problem, RulesError};
 pub use self::layer::RulesWatch;
 pub use self::{
     builder::RulesBuilder,
-    changes::RuleChanges,
     cors::CorsOrigins,
     explain::{ExplainedLimit, Explanation, RuleExplanation, RuleReason, RulesOutcome},
     fields::schema,
@@ -81,6 +80,7 @@ pub use self::{
         HoldingRulesFuture, HoldingRulesLayer, HoldingRulesLimit, RulesFuture, RulesHandle,
         RulesLayer, RulesLimit,
     },
+    reload_changes::RuleChanges,
     rule::{RequestPart, RuleNeed},
     rule_set::Rules,
     spend::NeedsTrailers,

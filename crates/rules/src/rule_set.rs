@@ -6,10 +6,10 @@ use http::{HeaderMap, HeaderName, request::Parts};
 use tower_ratelimit_rulefile::{Format, Problem, RulesError};
 
 use super::{
-    changes::RuleChanges,
     compile::Compiled,
     cors::CorsOrigins,
     explain::Explanation,
+    reload_changes::RuleChanges,
     request::{RequestReading, RequestView},
     rule::{Rule, RuleNeed},
     select::{RuleIndex, RulesVerdict, select, select_in_flight},

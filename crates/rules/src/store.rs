@@ -12,8 +12,8 @@ use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
 use self::redis::RedisRules;
 use super::{
-    changes::CounterIdentity,
     compile::StoreSettings,
+    reload_changes::CounterIdentity,
     rule::{CountedSets, Rule},
     rule_quotas::QuotaSet,
     spend::CountedUnits,

@@ -10,7 +10,7 @@
 //! 2. `message` is called for each subject of a call that leaves. It returns what the node reports and requests, unless a
 //!    lease has another message under way. In the store `subject_settlement.rs` charges and grants.
 //! 3. `receive` applies the reply: units that were granted or counted, and the states of the quotas for later decisions
-//!    (`known.rs`). `lose` notes that there was none, and the report is sent again.
+//!    (`last_states.rs`). `lose` notes that there was none, and the report is sent again.
 //! 4. `due` lists, once each tick, the subjects that need a message though no request causes one: leases that nobody needs,
 //!    that end soon or that are of older quotas, and in eventual mode units that were spent since the last report. The
 //!    limiter sends a peek for each (`limiter/maintenance.rs`).
@@ -48,7 +48,7 @@ use super::{
     batching::Run,
     deny_cache::{DenyCache, SentCall},
     hashed_key_names::MeasuredSubject,
-    known::{Charged, Known},
+    last_states::{Charged, LastStates},
     mode::Terms,
     quotas_in_force::KeyPlace,
     wire::{
@@ -385,7 +385,7 @@ impl Ledger {
         let last = last.filter(|(_, last)| !last.decision.is_blocked());
         let known = |(plan, last): (&_, &Run)| {
             let place = last.decision.binding_place();
-            (Known::new(plan, last), place)
+            (LastStates::new(plan, last), place)
         };
         let replied = Replied {
             message,
@@ -424,7 +424,7 @@ impl Ledger {
         if !self.terms.is_eventual() && !decision.is_blocked() {
             // A bucket gets its units back one after another; a window when their time is over, or when other nodes
             // return some.
-            hold = match Known::new(plan, run).until_full(place, reply, 0) {
+            hold = match LastStates::new(plan, run).until_full(place, reply, 0) {
                 Some(full) => wait.min(self.terms.length).max(pause.min(full)),
                 // The decision counts the node's own units as used too, and the node may return them.
                 None if reply.others > 0 || reply.units > 0 => wait.min(pause),

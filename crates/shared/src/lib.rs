@@ -31,7 +31,7 @@ pub mod fallback;
 mod hashed_key_names;
 #[cfg(feature = "redis")]
 mod joint;
-mod known;
+mod last_states;
 mod ledger;
 #[doc(hidden)]
 pub mod limiter;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{hashed_key_names::MeasuredSubject, known::Known, wire::plan::Plan};
+use super::{hashed_key_names::MeasuredSubject, last_states::LastStates, wire::plan::Plan};
 use tower_ratelimit_core::{
     algorithm::{State, View},
     clock::Timestamp,
@@ -40,9 +40,9 @@ impl CurrentPlan {
     }
 
     /// The state of the quotas for a subject without a value in the store.
-    pub(super) fn fresh(&self, chosen: Chosen, time: Timestamp) -> Option<Known> {
+    pub(super) fn fresh(&self, chosen: Chosen, time: Timestamp) -> Option<LastStates> {
         let plan = self.plan.of(chosen)?;
-        Some(Known::fresh(&plan.reply, time))
+        Some(LastStates::fresh(&plan.reply, time))
     }
 
     /// A subject, as these quotas of it measure it.

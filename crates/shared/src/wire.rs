@@ -19,7 +19,7 @@ use self::{
 };
 use super::{
     batching::{Run, SubjectReply},
-    known::{Known, Question},
+    last_states::{LastStates, Question},
 };
 use tower_ratelimit_core::{
     decision::{Decision, Op},
@@ -143,7 +143,7 @@ impl<'a> StoreCall<'a> {
         let plan = plan.ok_or_else(|| StoreError::foreign("there is no such tier"))?;
         let mut answered = reply::of_store(reply, &plan.reply, self)?;
         let later = |run: &Run| {
-            let known = Known::new(&plan.reply, run);
+            let known = LastStates::new(&plan.reply, run);
             let quotas = run.decision.quotas();
             let third = quotas.filter_map(|quota| quota.reset_after()).max();
             let third = third.unwrap_or_default() / 3;

@@ -1,10 +1,10 @@
 //! Decisions of limiters, and the only place where durations become whole seconds.
 
+#[cfg(feature = "axum")]
+mod axum_extractor;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 #[doc(hidden)]
 pub mod decision;
-#[cfg(feature = "axum")]
-mod extracted;
 mod joint;
 pub(crate) mod op;
 mod parts;

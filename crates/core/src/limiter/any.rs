@@ -4,10 +4,10 @@ use std::{any::Any, fmt, sync::Arc};
 
 use super::{
     Call, Facts, Limiter, Member, Pending,
-    charged::Charged,
     inherent_methods_macro::handle_methods,
     joint::sealed::Sealed,
     limiter::{BoxedFuture, Internals},
+    undecided_charge::Charged,
 };
 use crate::{
     decision::Policy,

@@ -12,8 +12,8 @@ use std::{
 
 use super::{
     call::{Call, Charge, OpRef},
-    charged::Charged,
     tier::Tier,
+    undecided_charge::Charged,
 };
 use crate::{
     decision::{Decision, Op, Policy, Receipt},

@@ -53,7 +53,6 @@ pub mod async_limiter;
 #[doc(hidden)]
 pub mod block;
 mod call;
-pub(crate) mod charged;
 #[cfg(feature = "governor")]
 mod governor;
 #[doc(hidden)]
@@ -85,6 +84,7 @@ pub mod tier_quotas;
 )]
 #[doc(hidden)]
 pub mod tier_set;
+pub(crate) mod undecided_charge;
 
 #[doc(hidden)]
 pub use self::any::AnyLimiter;

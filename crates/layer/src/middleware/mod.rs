@@ -18,7 +18,7 @@
 //! and without fields. Requests without the header share a key, or get 400 if the layer has
 //! `MissingKey::Reject` for them. All others have a key of their own.
 
-pub mod followed;
+pub mod followed_body;
 pub mod gate;
 pub mod key_extraction;
 pub mod key_extraction_rules;

@@ -41,6 +41,6 @@ pub use self::{
     spending::{Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLimit, Spent},
 };
 pub use crate::middleware::{
-    followed::Followed,
+    followed_body::Followed,
     gate::{Gate, GateFuture},
 };

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use http::request::Parts;
 
 use super::rule_admissions::Admissions;
-use crate::{changes::RuleChanges, rule_set::Rules};
+use crate::{reload_changes::RuleChanges, rule_set::Rules};
 use tower_ratelimit_concurrency::HeldPermits;
 use tower_ratelimit_core::{
     decision::Policy,

@@ -9,8 +9,8 @@ use std::{
 use tower_layer::Layer;
 
 use super::{
+    gate_with_permits::HoldingRulesLimit,
     handle::{RulesHandle, Shared},
-    holding::HoldingRulesLimit,
     in_flight_tables::InFlightTables,
     rule_admissions::{Admissions, LayerSettings},
     service::RulesLimit,
@@ -211,7 +211,7 @@ impl<S, R: Send + Sync + 'static> Layer<S> for HoldingRulesLayer<R> {
     fn layer(&self, inner: S) -> HoldingRulesLimit<S, R> {
         Gate::new(
             inner,
-            super::holding::HoldingByRules(Arc::clone(self.0.shared())),
+            super::gate_with_permits::HoldingByRules(Arc::clone(self.0.shared())),
         )
     }
 }

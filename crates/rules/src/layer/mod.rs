@@ -4,7 +4,7 @@
 //! rejection; and what the response settles, such as units that are refunded.
 //!
 //! `layer.rs` has the settings, and makes two kinds of services: that of `service.rs`, and for `in_flight` and `spend`
-//! that of `holding.rs`, whose bodies hold permits (`permits.rs`) and follow the usage. Both take the set of admissions
+//! that of `gate_with_permits.rs`, whose bodies hold permits (`permits.rs`) and follow the usage. Both take the set of admissions
 //! from `handle.rs`, once for each request: a reload or a switch replaces the whole set, and requests under way end with
 //! theirs.
 //!
@@ -23,8 +23,8 @@
 //! `waiting_for_bodies.rs` for a request that waits for its body.
 
 mod decisions_for_other_processes;
+mod gate_with_permits;
 mod handle;
-mod holding;
 mod in_flight_tables;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod layer;
@@ -39,8 +39,8 @@ mod watch;
 #[cfg(feature = "watch")]
 pub use self::watch::RulesWatch;
 pub use self::{
+    gate_with_permits::{HoldingRulesFuture, HoldingRulesLimit},
     handle::RulesHandle,
-    holding::{HoldingRulesFuture, HoldingRulesLimit},
     layer::{HoldingRulesLayer, RulesLayer},
     service::{RulesFuture, RulesLimit},
 };

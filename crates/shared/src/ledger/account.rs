@@ -20,7 +20,7 @@ use std::{sync::Mutex, time::Duration};
 
 use super::node_time::{NodeTime, RecentDemand};
 use crate::{
-    known::{Charged, Known, Question},
+    last_states::{Charged, LastStates, Question},
     mode::{LeaseNumber, Terms},
     quotas_in_force::KeyPlace,
     wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
@@ -66,7 +66,7 @@ pub(super) struct Account {
     viewed: u32,
     /// The quotas in the last reply, and when they were so: for a lease an instant before the call left, in eventual
     /// mode that of the reply.
-    view: Option<(Known, NodeTime)>,
+    view: Option<(LastStates, NodeTime)>,
     /// The states in replies to messages up to this one are out of date.
     outdated: u32,
     /// With so few units left the node sends a message.
@@ -113,7 +113,7 @@ pub(super) struct Replied<'m> {
     pub(super) reply: &'m NodeReply,
     pub(super) sent_at: NodeTime,
     /// The quotas after the call, and the place of the binding one.
-    pub(super) last: Option<(Known, usize)>,
+    pub(super) last: Option<(LastStates, usize)>,
     /// Whether this node has returned units since.
     pub(super) has_returned: bool,
 }
@@ -122,7 +122,7 @@ impl Account {
     /// A subject with no reply yet. In eventual mode `fresh` are its quotas if they are known to be unused.
     pub(super) fn new(
         (place, name): (KeyPlace, [u8; 8]),
-        fresh: Option<Known>,
+        fresh: Option<LastStates>,
         At { terms, now }: At<'_>,
     ) -> Self {
         let lasts = if terms.is_eventual() {
@@ -184,7 +184,7 @@ impl Account {
 
     /// Whether units would be lost with the account, or another one would decide otherwise.
     pub(super) fn matters(&self, at: At<'_>) -> bool {
-        let is_used = |view: &(Known, NodeTime)| !view.0.is_fresh(passed(view.1, at));
+        let is_used = |view: &(LastStates, NodeTime)| !view.0.is_fresh(passed(view.1, at));
         let is_ahead = || self.is_under_way(at) || self.view.as_ref().is_some_and(is_used);
         self.has_news(at.terms) || (at.terms.is_eventual() && is_ahead())
     }
@@ -341,7 +341,7 @@ impl Account {
 
     /// Whether to request newer quotas than those that deny. If so, no message is sent for a while.
     pub(super) fn is_old(&mut self, at: At<'_>) -> bool {
-        let is_new = |view: &(Known, NodeTime)| at.now < view.1 + at.terms.length;
+        let is_new = |view: &(LastStates, NodeTime)| at.now < view.1 + at.terms.length;
         let is_old = at.terms.is_eventual() && !self.view.as_ref().is_some_and(is_new);
         is_old && self.is_quiet_over(at)
     }
@@ -621,7 +621,7 @@ impl Account {
     }
 
     /// Keeps the quotas in a reply, which count so many of the node's units as used.
-    fn see(&mut self, known: Known, at: NodeTime, viewed: u32) {
+    fn see(&mut self, known: LastStates, at: NodeTime, viewed: u32) {
         if self.view.is_none() {
             self.numbered_at = known.time(0);
         }

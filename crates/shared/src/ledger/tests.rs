@@ -17,7 +17,7 @@ use super::{
         batching::Run,
         deny_cache::{DenyCache, SentCall},
         hashed_key_names::MeasuredSubject,
-        known::Known,
+        last_states::LastStates,
         mode::Terms,
         quotas_in_force::{CurrentPlan, KeyPlace},
         wire::{

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::{
     batching::{BatchCall, CallSender, Run, SubjectOps, SubjectResult},
     deny_cache::{self, DenyCache, SentCall},
-    known::Known,
+    last_states::LastStates,
     ledger::{AttachedMessage, Ledger},
     quotas_in_force::{CurrentPlan, KeyPlace},
     store_backend::{Client, DecideCall},
@@ -96,7 +96,7 @@ impl<C: Client> StoreCalls<C> {
         }
         let runs = answer.as_mut().map(|answer| &mut answer.runs);
         for run in runs.into_iter().flatten() {
-            Known::give_back(plan, run, own);
+            LastStates::give_back(plan, run, own);
         }
     }
 }

@@ -19,8 +19,8 @@ use crate::{
     error::ConfigError,
     limiter::{
         call::OpRef,
-        charged::{Charged, decision_about},
         tier_set::SingleBucket,
+        undecided_charge::{Charged, decision_about},
     },
     quota::{MAX_REFILL_NANOS, Priority},
 };

@@ -14,7 +14,7 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
 use crate::{
-    middleware::followed::{BoxError, Follow, Followed},
+    middleware::followed_body::{BoxError, Follow, Followed},
     rate_limit::{background_corrections::spawn, reservation::correct_at_drop},
 };
 

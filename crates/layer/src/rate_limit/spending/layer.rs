@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     middleware::{
-        followed::{BoxError, Following},
+        followed_body::{BoxError, Following},
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture},
     },
     rate_limit::{

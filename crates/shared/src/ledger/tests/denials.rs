@@ -168,7 +168,7 @@ fn only_buckets_tell_when_they_are_full() {
         let plan = plan_of(quota);
         let state = (plan.meters[0]).moved(&State::FRESH, SECOND.as_nanos(), 1);
         let answer = run(status(9).decision, state);
-        Known::new(&plan, &answer).until_full(0, &reply, 0)
+        LastStates::new(&plan, &answer).until_full(0, &reply, 0)
     };
     assert_eq!(full_after(ten), Some(100 * MS));
     for windows in [ten.fixed_window(), ten.sliding_window(), ten.sliding_log()] {

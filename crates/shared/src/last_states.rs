@@ -1,4 +1,4 @@
-//! `Known`: the states of a key in a reply of the store, and the decisions that follow from them later.
+//! `LastStates`: the states of a key in a reply of the store, and the decisions that follow from them later.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use tower_ratelimit_core::{
 /// All that a node knows of a key: the states of its quotas after a call, with the units that the store counts as used.
 /// Later numbers are those of the meters.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct LastStates {
     plan: Arc<ReplyPlan>,
     /// The store's time of the call.
     at: Timestamp,
@@ -55,7 +55,7 @@ impl Charged {
     }
 }
 
-impl Known {
+impl LastStates {
     pub(super) fn new(plan: &Arc<ReplyPlan>, run: &Run) -> Self {
         Self {
             plan: Arc::clone(plan),
