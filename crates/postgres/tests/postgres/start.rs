@@ -173,3 +173,9 @@ async fn required_encryption_verifies_the_certificate() {
         assert!(is_trusted || text.contains("certificate"), "{text}");
     }
 }
+
+#[test]
+fn the_page_has_the_migration() {
+    let page = include_str!("../../README.md");
+    assert!(page.contains(PostgresStore::MIGRATION));
+}
