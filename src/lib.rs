@@ -125,6 +125,7 @@
 //! | `tokio` | with `axum`, `tonic`, `rules`, `shared` and what brings these | delays: leaky buckets as queues, denied requests that wait | tokio's timer |
 //! | `serde` | no | [`Quota`], [`OwnedQuota`] and [`QuotaList`] in configuration files, as `"100/minute burst 200"` or as a table | serde with derive |
 //! | `llm` | no | [readers](spend) of the tokens that language models report | memchr |
+//! | `mcp` | no | [limits](mcp) for servers of the Model Context Protocol, by tool | serde, serde_json |
 //! | `tracing` | no | `TracingObserver`; [faults](guide::troubleshooting) are events where a subscriber listens, else they are printed | tracing |
 //! | `metrics` | no | `MetricsObserver` | metrics |
 //! | `shared` | no | `SharedLimiter`: one limit for all nodes, through a store of your own | futures-util, tokio |
@@ -158,6 +159,9 @@ pub mod spend;
 pub use tower_ratelimit_concurrency as concurrency;
 #[doc(inline)]
 pub use tower_ratelimit_core::{clock, decision, headers, limiter, quota, reject};
+#[cfg(feature = "mcp")]
+#[doc(inline)]
+pub use tower_ratelimit_layer::mcp;
 #[doc(inline)]
 pub use tower_ratelimit_layer::observe;
 #[cfg(feature = "rules")]

@@ -119,11 +119,11 @@
 
 #[cfg(all(feature = "llm", feature = "tokio"))]
 pub use tower_ratelimit_budgets::llm::declared_layer::{
-    DeclaredBody, DeclaredFuture, DeclaredLayer, WithDeclared,
+    DeclaredFuture, DeclaredLayer, WithDeclared,
 };
-#[cfg(feature = "tokio")]
-pub use tower_ratelimit_layer::rate_limit::settled;
 pub use tower_ratelimit_layer::rate_limit::{
     Decisions, Exhausted, Exposed, Followed, Gate, GateFuture, Missing, RateLimit, ResponseFuture,
     SpendBody, SpendExhausted, SpendFuture, SpendLimit, Spent,
 };
+#[cfg(feature = "tokio")]
+pub use tower_ratelimit_layer::rate_limit::{settled, spending::begun_body::DeclaredBody};

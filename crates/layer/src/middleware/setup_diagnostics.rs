@@ -146,7 +146,7 @@ impl Diagnostics {
 
 /// The charges of a request so far, in its extensions.
 #[derive(Debug, Clone)]
-struct SeenCharges(Vec<SeenCharge>);
+pub(crate) struct SeenCharges(Vec<SeenCharge>);
 
 /// A charge: the limiter, and a hash of the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

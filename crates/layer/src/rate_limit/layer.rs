@@ -186,6 +186,24 @@ impl<L, R> RateLimitLayer<L, R> {
         self
     }
 
+    /// Passes these requests uncounted, too.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn also_skip(self, skip: fn(&Parts) -> bool) -> Self {
+        let own = self.settings.common.key_rules.skip.clone();
+        self.skip(move |parts| skip(parts) || own.as_ref().is_some_and(|own| own(parts)))
+    }
+
+    /// Refunds requests with such a response, whatever they cost.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn refund_if(self, refunds: fn(&response::Parts) -> bool) -> Self {
+        let own = self.settings.final_cost.clone();
+        self.final_cost(move |response, units| match &own {
+            _ if refunds(response) => 0,
+            Some(FinalCost::OfAll(own)) => own(response, units),
+            _ => units,
+        })
+    }
+
     pub(super) const fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -211,7 +229,7 @@ impl<L, R> RateLimitLayer<L, R> {
 }
 
 impl<L: Limiter, R> RateLimitLayer<L, R> {
-    pub(super) fn admission(&self) -> Arc<Admission<L, R>> {
+    pub(crate) fn admission(&self) -> Arc<Admission<L, R>> {
         let admission = self.admission.get_or_init(|| {
             Arc::new(Admission::new(
                 Arc::clone(&self.limiter),

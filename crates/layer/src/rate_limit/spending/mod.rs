@@ -14,6 +14,8 @@
 //! Example: 2,048 tokens are reserved, and steps have 256. A response that uses 300 gets 1,748 back at its end. One that
 //! uses 2,500 is charged three steps, from 1,920, 2,176 and 2,432 on, and gets 316 back.
 
+#[cfg(feature = "tokio")]
+pub mod begun_body;
 mod bill;
 pub mod body;
 mod handle;

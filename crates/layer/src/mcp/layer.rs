@@ -1,0 +1,259 @@
+//! The layer that limits calls of MCP.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use http::{Request, Response, request::Parts};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{
+    body::BoxedResponse,
+    call,
+    message::Calls,
+    reject::{DenialOfCall, McpRejection},
+};
+use crate::{
+    middleware::{
+        gate::{Gate, take_ready},
+        setup_diagnostics::SeenCharges,
+    },
+    rate_limit::{Admission, layer::RateLimitLayer},
+};
+use tower_ratelimit_core::{
+    headers::Headers,
+    limiter::{Limiter, LocalLimiter},
+    reject::RejectionBody,
+};
+
+/// Limits calls of MCP. Made by [`RateLimitLayer::mcp`].
+#[must_use]
+pub struct McpLayer<L = LocalLimiter> {
+    layer: RateLimitLayer<L, McpRejection>,
+    /// For all calls of a batch but the last: the denial of another call refunds them.
+    of_batch: RateLimitLayer<L, McpRejection>,
+}
+
+impl<L: Limiter, R> RateLimitLayer<L, R> {
+    /// Limits requests as calls of MCP. Call it last.
+    ///
+    /// - Requests that call nothing pass uncounted: GET, HEAD, DELETE, and responses of the client, which only a
+    ///   [`McpBodyLayer`](super::McpBodyLayer) outside can distinguish from calls. Notifications count.
+    /// - A batch is charged for each of its calls, by the key of that call: all are charged, or none. They are charged one
+    ///   after another; if one is denied, the others are refunded. Until then another request may be denied that would
+    ///   have passed. [`count_if`](Self::count_if) and [`final_cost`](Self::final_cost) apply to each call.
+    /// - A rejection is an error of JSON-RPC, a [`McpRejection`].
+    pub fn mcp(self) -> McpLayer<L> {
+        let layer = self.rejection(McpRejection).also_skip(calls_nothing);
+        let of_batch = layer.clone().headers(Headers::none());
+        McpLayer {
+            of_batch: of_batch.refund_if(|response| response.extensions.get::<Denied>().is_some()),
+            layer,
+        }
+    }
+}
+
+fn calls_nothing(parts: &Parts) -> bool {
+    let calls = parts.extensions.get::<Calls>();
+    call::calls_nothing(&parts.method) || calls.is_some_and(|calls| calls.calls.is_empty())
+}
+
+/// The mark of a response to a batch that was denied: in its extensions.
+#[derive(Debug, Clone, Copy)]
+struct Denied;
+
+impl<L> McpLayer<L> {
+    /// The limiter. A clone of it is a handle to the layer's counters.
+    pub fn limiter(&self) -> &L {
+        self.layer.limiter()
+    }
+}
+
+impl<S, L: Limiter> Layer<S> for McpLayer<L> {
+    type Service = McpLimit<S, L>;
+
+    fn layer(&self, inner: S) -> McpLimit<S, L> {
+        McpLimit {
+            inner,
+            admission: self.layer.admission(),
+            of_batch: self.of_batch.admission(),
+        }
+    }
+}
+
+impl<L> Clone for McpLayer<L> {
+    fn clone(&self) -> Self {
+        Self {
+            layer: self.layer.clone(),
+            of_batch: self.of_batch.clone(),
+        }
+    }
+}
+
+impl<L> fmt::Debug for McpLayer<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpLayer").finish_non_exhaustive()
+    }
+}
+
+type McpAdmission<L> = Arc<Admission<L, McpRejection>>;
+
+/// A service whose calls of MCP are limited. Made by [`McpLayer`].
+pub struct McpLimit<S, L = LocalLimiter> {
+    inner: S,
+    admission: McpAdmission<L>,
+    /// The admission of all calls of a batch but the last: it refunds a call if another one is denied, and adds no fields,
+    /// which the last one adds.
+    of_batch: McpAdmission<L>,
+}
+
+impl<S, L> McpLimit<S, L> {
+    crate::inner_service!(S);
+}
+
+impl<S, B, ResBody, L> Service<Request<B>> for McpLimit<S, L>
+where
+    S: Service<Request<B>, Response = Response<ResBody>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: 'static,
+    B: Send + 'static,
+    ResBody: RejectionBody + Send + 'static,
+    L: Limiter,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = BoxedResponse<ResBody, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let ready = Self {
+            inner: take_ready(&mut self.inner),
+            admission: Arc::clone(&self.admission),
+            of_batch: Arc::clone(&self.of_batch),
+        };
+        let calls = request.extensions().get::<Calls>();
+        let left = calls.map_or(0, |calls| calls.calls.len());
+        if left < 2 {
+            return Box::pin(Gate::new(ready.inner, ready.admission).call(request));
+        }
+        let admission = Arc::clone(&self.admission);
+        let passed = Arc::default();
+        let mut batch = RestOfBatch {
+            ready,
+            left,
+            passed,
+        };
+        Box::pin(async move {
+            let mut response = batch.call(request).await?;
+            response.extensions_mut().remove::<Denied>();
+            if let Some(DenialOfCall(decision)) = response.extensions_mut().remove::<DenialOfCall>()
+            {
+                admission.responder().decorate(&decision, &mut response);
+            }
+            Ok(response)
+        })
+    }
+}
+
+impl<S: Clone, L> Clone for McpLimit<S, L> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            admission: Arc::clone(&self.admission),
+            of_batch: Arc::clone(&self.of_batch),
+        }
+    }
+}
+
+impl<S: fmt::Debug, L> fmt::Debug for McpLimit<S, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpLimit")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The calls of a batch that are left, as limits around each other: the denial of one is the response that the others
+/// settle their charges by.
+struct RestOfBatch<S, L> {
+    ready: McpLimit<S, L>,
+    left: usize,
+    /// Whether the inner service was called.
+    passed: Arc<AtomicBool>,
+}
+
+impl<S, B, ResBody, L> Service<Request<B>> for RestOfBatch<S, L>
+where
+    S: Service<Request<B>, Response = Response<ResBody>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: 'static,
+    B: Send + 'static,
+    ResBody: RejectionBody + Send + 'static,
+    L: Limiter,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = BoxedResponse<ResBody, S::Error>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let extensions = request.extensions_mut();
+        // It would be the charge of another call.
+        extensions.remove::<SeenCharges>();
+        let left = self.left.checked_sub(1);
+        if let Some(calls) = extensions.get_mut::<Calls>() {
+            calls.at = left.map(|left| calls.calls.len() - 1 - left);
+        }
+        let Some(left) = left else {
+            self.passed.store(true, Ordering::Relaxed);
+            return Box::pin(self.ready.inner.call(request));
+        };
+        let admission = if left == 0 {
+            &self.ready.admission
+        } else {
+            &self.ready.of_batch
+        };
+        let rest = Self {
+            ready: McpLimit {
+                inner: take_ready(&mut self.ready.inner),
+                ..self.ready.clone()
+            },
+            left,
+            passed: Arc::clone(&self.passed),
+        };
+        let call = Gate::new(rest, Arc::clone(admission)).call(request);
+        let passed = Arc::clone(&self.passed);
+        Box::pin(async move {
+            let mut response = call.await?;
+            if left == 0 {
+                response.extensions_mut().remove::<DenialOfCall>();
+            }
+            if !passed.load(Ordering::Relaxed) {
+                response.extensions_mut().insert(Denied);
+            }
+            Ok(response)
+        })
+    }
+}
+
+impl<S: Clone, L> Clone for RestOfBatch<S, L> {
+    fn clone(&self) -> Self {
+        Self {
+            ready: self.ready.clone(),
+            left: self.left,
+            passed: Arc::clone(&self.passed),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Limits for servers of the Model Context Protocol (MCP): keys by tool, a reader of the calls in bodies, and rejections
+//! in JSON-RPC.
+//!
+//! ```
+//! use tower::ServiceBuilder;
+//! use tower_ratelimit::{
+//!     Header, Quota, RateLimitLayer, mcp::{Mcp, McpBodyLayer},
+//! };
+//!
+//! // Each user may call each tool 30 times a minute. Older clients name the tool in the body alone.
+//! let key = (Header::new("x-user"), Mcp::tool());
+//! let layers = ServiceBuilder::new()
+//!     .layer(McpBodyLayer::default())
+//!     .layer(RateLimitLayer::new(Quota::per_minute(30), key).mcp());
+//! # let _ = layers;
+//! ```
+//!
+//! [`McpBodyLayer`] reads bodies, and refuses those that differ from their header. Leave it out if all clients send the
+//! fields of revision 2026-07-28, and the server compares them with the body.
+
+mod body;
+mod call;
+mod layer;
+mod message;
+mod reject;
+
+use http::request::Parts;
+
+pub use self::{
+    body::{McpBodyLayer, WithMcpCalls},
+    layer::{McpLayer, McpLimit},
+    reject::McpRejection,
+};
+use self::{call::CallFields, message::Calls};
+use crate::key::sent_value::Header;
+use tower_ratelimit_core::{
+    error::KeyError,
+    key::{Key, KeyExtractor},
+};
+
+/// The key of a call of MCP: its method, such as `tools/call`, or the method and the name of the tool, prompt or
+/// resource.
+///
+/// A [`McpBodyLayer`] outside reads it from the body. Without one it is read from the fields `Mcp-Method` and `Mcp-Name`,
+/// which revision 2026-07-28 has. A value in Base64 (`=?base64?…?=`) is decoded. Only the methods `tools/call`,
+/// `prompts/get` and `resources/read` have a name; with any other a client could invent names that no server compares.
+///
+/// The client chooses the key: combine it with an identity, as in `(user, Mcp::tool())`, and limit all calls of that
+/// identity together, too. A long name is replaced by its digest.
+///
+/// A POST without these fields, or with fields that cannot be read, has the key `unreadable`: a method of more than 128
+/// bytes, a name of more than 4,096, a name that is no Base64, or two lines of one field. Each client has one such key if
+/// it is combined with the client's identity. A GET, HEAD or DELETE calls nothing, and has no key.
+///
+/// ```
+/// use tower_ratelimit::{Key, KeyExtractor, mcp::Mcp};
+///
+/// let (parts, ()) = http::Request::post("/mcp")
+///     .header("mcp-method", "tools/call")
+///     .header("mcp-name", "=?base64?c2VhcmNo?=")
+///     .body(())?
+///     .into_parts();
+/// let key = Key::tuple([Key::from("tools/call"), Key::from("search")]);
+/// assert_eq!(Mcp::tool().extract(&parts), Ok(key));
+/// assert_eq!(Mcp::method().extract(&parts), Ok(Key::from("tools/call")));
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mcp {
+    has_name: bool,
+}
+
+impl Mcp {
+    /// The method, and the name of the tool, prompt or resource that it is about.
+    pub const fn tool() -> Self {
+        Self { has_name: true }
+    }
+
+    /// The method alone, such as `tools/call`.
+    pub const fn method() -> Self {
+        Self { has_name: false }
+    }
+
+    /// The digest of the session's id, the field `Mcp-Session-Id`, which revisions before 2026-07-28 have.
+    ///
+    /// Absent in the request that begins the session: count that by something else, as in `Mcp::session().or(PeerIp)`.
+    /// Nothing is verified: a client that sends another id has another key.
+    pub fn session() -> Header {
+        Header::new("mcp-session-id").secret()
+    }
+
+    fn key_of(self, method: &str, name: Option<&str>) -> Key {
+        let method = Key::from(method);
+        if !self.has_name {
+            return method;
+        }
+        Key::tuple([Some(method), name.map(Key::from)].into_iter().flatten())
+    }
+}
+
+impl KeyExtractor for Mcp {
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        if call::calls_nothing(&parts.method) {
+            return Err(KeyError::absent());
+        }
+        if let Some(calls) = parts.extensions.get::<Calls>() {
+            let call = calls.charged()?;
+            return Ok(self.key_of(&call.method, call.name.as_deref()));
+        }
+        let fields = CallFields::of(&parts.headers);
+        let call = fields.as_ref().ok().and_then(CallFields::call);
+        Ok(match call {
+            Some((method, name)) => self.key_of(method, name),
+            None => Key::from("unreadable"),
+        })
+    }
+}
