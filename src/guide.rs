@@ -20,6 +20,8 @@ pub mod cookbook;
 #[cfg(not(doctest))]
 pub mod cookbook_setup;
 pub mod limits;
+#[cfg(all(feature = "axum", feature = "mcp"))]
+pub mod mcp;
 pub mod migrate;
 #[cfg(feature = "redis")]
 pub mod modes;

@@ -219,3 +219,39 @@ fn a_batch_in_a_layer_of_one_call_is_a_fault_of_the_server() {
     assert_eq!(status(CALL), 200);
     assert_eq!(status(&batch(&["a", "b"])), 500);
 }
+
+#[test]
+fn a_limit_of_one_tool_counts_its_calls_in_batches_and_what_cannot_be_read() {
+    let (limiter, _) = limiter(Quota::per_minute(9));
+    let layer = RateLimitLayer::new(limiter.clone(), Global)
+        .skip(|parts| !Mcp::may_call(parts, "a"))
+        .mcp();
+    let read = ServiceBuilder::new()
+        .layer(McpBodyLayer::default())
+        .layer(layer.clone())
+        .service(server(&Arc::default()));
+    let used = || 9 - left(&limiter, &Key::global()).unwrap();
+    for (body, expected) in [
+        (&*batch(&["a", "b", "a"]), 2),
+        (CALL, 2),
+        (r#"{"method":"prompts/get","params":{"name":"a"}}"#, 2),
+        (r#"{"id":1,"result":{}}"#, 2),
+        (&CALL.replace("search", "a"), 3),
+    ] {
+        assert_eq!(now(sent(&read, post(&[], body))).0.status(), 200);
+        assert_eq!(used(), expected, "{body}");
+    }
+    let unread = layer.layer(server(&Arc::default()));
+    for (fields, expected) in [
+        (&[("mcp-method", "tools/call"), ("mcp-name", "a")][..], 4),
+        (&[("mcp-method", "tools/call"), ("mcp-name", "b")], 4),
+        (
+            &[("mcp-method", "tools/call"), ("mcp-name", "=?base64?*?=")],
+            5,
+        ),
+        (&[], 6),
+    ] {
+        now(sent(&unread, post(fields, CALL)));
+        assert_eq!(used(), expected, "{fields:?}");
+    }
+}

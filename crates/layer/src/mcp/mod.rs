@@ -89,6 +89,22 @@ impl Mcp {
         Header::new("mcp-session-id").secret()
     }
 
+    /// Whether the request calls this tool, or cannot be read: for limits of one tool, and for costs.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Header, Quota, RateLimitLayer, mcp::Mcp};
+    ///
+    /// let key = (Header::new("x-user"), Mcp::tool());
+    /// let images = RateLimitLayer::new(Quota::per_hour(10), key)
+    ///     .skip(|parts| !Mcp::may_call(parts, "draw_image"))
+    ///     .mcp();
+    /// # let _ = images;
+    /// ```
+    pub fn may_call(parts: &Parts, tool: &str) -> bool {
+        let is_it = |method: &str, name: Option<&str>| method == "tools/call" && name == Some(tool);
+        with_call(parts, is_it).unwrap_or(Some(false)) != Some(false)
+    }
+
     fn key_of(self, method: &str, name: Option<&str>) -> Key {
         let method = Key::from(method);
         if !self.has_name {
@@ -100,18 +116,28 @@ impl Mcp {
 
 impl KeyExtractor for Mcp {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        if call::calls_nothing(&parts.method) {
-            return Err(KeyError::absent());
-        }
-        if let Some(calls) = parts.extensions.get::<Calls>() {
-            let call = calls.charged()?;
-            return Ok(self.key_of(&call.method, call.name.as_deref()));
-        }
-        let fields = CallFields::of(&parts.headers);
-        let call = fields.as_ref().ok().and_then(CallFields::call);
-        Ok(match call {
-            Some((method, name)) => self.key_of(method, name),
-            None => Key::from("unreadable"),
-        })
+        let key = with_call(parts, |method, name| self.key_of(method, name))?;
+        Ok(key.unwrap_or_else(|| Key::from("unreadable")))
     }
+}
+
+/// Calls `read` with the method and the name that the request calls; `None` if it cannot be read.
+///
+/// # Errors
+///
+/// If the request calls nothing, or several that are not charged one by one.
+fn with_call<T>(
+    parts: &Parts,
+    read: impl FnOnce(&str, Option<&str>) -> T,
+) -> Result<Option<T>, KeyError> {
+    if call::calls_nothing(&parts.method) {
+        return Err(KeyError::absent());
+    }
+    if let Some(calls) = parts.extensions.get::<Calls>() {
+        let call = calls.charged()?;
+        return Ok(Some(read(&call.method, call.name.as_deref())));
+    }
+    let fields = CallFields::of(&parts.headers).ok();
+    let call = fields.as_ref().and_then(CallFields::call);
+    Ok(call.map(|(method, name)| read(method, name)))
 }
