@@ -50,6 +50,7 @@ pub struct RequestPermits {
 }
 
 /// The permits that a request holds; released when this is dropped. The first needs no heap.
+#[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct HeldPermits {
     first: Option<Permit>,

@@ -128,6 +128,7 @@ const SHARDS: usize = 64;
 const SHARD_ROOM: usize = 16;
 
 /// The number of requests in flight by key; at least 1.
+#[doc(hidden)]
 #[allow(missing_debug_implementations, reason = "hidden")]
 pub struct InFlight {
     hasher: SipHasher13,
@@ -150,6 +151,7 @@ impl Hash for HashedKey {
 }
 
 /// The right of one request to be in flight; released when it is dropped.
+#[doc(hidden)]
 pub struct Permit {
     key: HashedKey,
     in_flight: Arc<InFlight>,

@@ -31,6 +31,7 @@ pub trait IntoPermits {
 }
 
 /// The permits of a layer. Only this crate can make them, so only it implements [`IntoPermits`].
+#[doc(hidden)]
 #[derive(Clone)]
 pub struct Permits {
     policy: Policy,

@@ -153,6 +153,8 @@ mod logs {
     fn hold_no_keys_by_default() {
         for line in logged((PeerIp, BearerToken), TracingObserver::new()) {
             assert!(line.contains("policy=\"default\""), "{line}");
+            // Filters of operators name the target.
+            assert!(line.contains(" tower_ratelimit::observe::tracing: "), "{line}");
             for part in ["key", "2001", "digest", "hunter2"] {
                 assert!(!line.contains(part), "{line}");
             }

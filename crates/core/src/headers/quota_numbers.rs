@@ -6,6 +6,7 @@ use super::ResetFormat;
 use crate::decision::{Decision, Policy, Status, Unit, whole_seconds};
 
 /// The numbers of a decision about a layer's one quota. All its fields follow from them.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QuotaNumbers {
     #[doc(hidden)]

@@ -171,6 +171,7 @@ pub struct Corrected<'a> {
 }
 
 /// The end of a response whose body determines the charge.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct SpentReport<'a> {
     pub(crate) source: SpendSource,

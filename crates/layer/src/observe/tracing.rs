@@ -14,6 +14,9 @@ use tracing::{
 use super::{Corrected, Decided, Event, Observer};
 use tower_ratelimit_core::{decision::Degradation, error::LimiterError};
 
+/// The target in the filters of operators: the path of this observer for users.
+const TARGET: &str = "tower_ratelimit::observe::tracing";
+
 /// Writes `tracing` events, without keys unless it [reveals](Self::reveal_keys) them.
 ///
 /// | event | level |
@@ -66,6 +69,7 @@ impl TracingObserver {
         let key = self.reveal_keys.then(|| display(decided.key().reveal()));
         if decision.is_denied() || overflowed {
             debug!(
+                target: TARGET,
                 policy = quota.name(),
                 key,
                 limit = quota.limit(),
@@ -82,6 +86,7 @@ impl TracingObserver {
             );
         } else {
             trace!(
+                target: TARGET,
                 policy = quota.name(),
                 key,
                 limit = quota.limit(),
@@ -106,7 +111,8 @@ impl TracingObserver {
             self.failing_corrections.store(false, Ordering::Relaxed);
         }
         trace!(
-            policy = corrected.decision().binding().name(),
+            target: TARGET,
+                policy = corrected.decision().binding().name(),
             before = corrected.before(),
             after = corrected.after(),
             "cost settled"
@@ -118,9 +124,9 @@ impl TracingObserver {
 fn failed(failing: &AtomicBool, error: &LimiterError, part: &str) {
     let error = error as &dyn Error;
     if failing.swap(true, Ordering::Relaxed) {
-        debug!(error, "{part} still failing");
+        debug!(target: TARGET, error, "{part} still failing");
     } else {
-        warn!(error, "{part} failing");
+        warn!(target: TARGET, error, "{part} failing");
     }
 }
 
@@ -129,14 +135,16 @@ impl Observer for TracingObserver {
         match event {
             Event::Decided(decided) => self.decided(decided, false),
             Event::Overflowed(decided) => self.decided(decided, true),
-            Event::Bypassed { .. } => trace!("request not counted"),
-            Event::Banned { .. } => debug!("request rejected by a deny list"),
-            Event::KeyMissing { error, .. } => debug!(%error, "request rejected, it has no key"),
+            Event::Bypassed { .. } => trace!(target: TARGET, "request not counted"),
+            Event::Banned { .. } => debug!(target: TARGET, "request rejected by a deny list"),
+            Event::KeyMissing { error, .. } => {
+                debug!(target: TARGET, %error, "request rejected, it has no key")
+            }
             Event::Corrected(corrected) => self.corrected(corrected),
             Event::Failed { error, .. } => failed(&self.failing, error, "rate limiter"),
             // The layer logs the error itself.
             Event::RulesReloaded { rules, error } => {
-                debug!(rules, accepted = error.is_none(), "rules read again");
+                debug!(target: TARGET, rules, accepted = error.is_none(), "rules read again");
             }
         }
     }

@@ -18,6 +18,7 @@ pub(crate) const LAST_MESSAGE: u32 = (1 << 31) - 1;
 /// or alone.
 ///
 /// The store applies the report first, then does the operations of the call, then grants units.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "hidden: made by nodes and tests")]
 pub struct NodeMessage {
@@ -33,6 +34,7 @@ pub struct NodeMessage {
 }
 
 /// The units that a message reports and requests.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums, reason = "hidden: made by nodes and tests")]
 pub enum NodeReport {
@@ -60,6 +62,7 @@ pub enum NodeReport {
 }
 
 /// Whether the store knew the row of a message.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums, reason = "hidden: read by nodes and tests")]
 pub enum RowStatus {
@@ -75,6 +78,7 @@ pub enum RowStatus {
 }
 
 /// The store's reply to a [`NodeMessage`].
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "hidden: made by nodes and tests")]
 pub struct NodeReply {

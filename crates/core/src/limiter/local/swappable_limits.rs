@@ -12,6 +12,7 @@ use crate::lock::unpoisoned;
 
 /// Limits that every request reads and that rarely change. Until the first change, a read takes no
 /// lock.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct ChangingLimits<T> {
     first: T,
@@ -20,6 +21,7 @@ pub struct ChangingLimits<T> {
 }
 
 /// The limits in force.
+#[doc(hidden)]
 #[derive(Debug)]
 #[allow(clippy::exhaustive_enums, reason = "hidden")]
 pub enum InForce<'a, T> {
