@@ -101,6 +101,8 @@ fn walk(path: &str, file: &Path, folder: &Path, found: &mut Vec<String>) {
                     }
                 }
             }
+            // Pages, and no items.
+            "mod" if item.starts_with("mod guide;") => {}
             "mod" => {
                 let name = words.next().unwrap();
                 assert!(
@@ -134,7 +136,6 @@ fn public_paths_are_those_of_the_list() {
     let src = root.join("src");
     let mut found = Vec::new();
     walk("", &src.join("lib.rs"), &src, &mut found);
-    found.retain(|path| !path.starts_with("guide::"));
 
     let at_the_root = found.iter().filter(|path| !path.contains("::")).count();
     assert!(

@@ -154,7 +154,10 @@ mod logs {
         for line in logged((PeerIp, BearerToken), TracingObserver::new()) {
             assert!(line.contains("policy=\"default\""), "{line}");
             // Filters of operators name the target.
-            assert!(line.contains(" tower_ratelimit::observe::tracing: "), "{line}");
+            assert!(
+                line.contains(" tower_ratelimit::observe::tracing: "),
+                "{line}"
+            );
             for part in ["key", "2001", "digest", "hunter2"] {
                 assert!(!line.contains(part), "{line}");
             }
