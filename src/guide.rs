@@ -160,15 +160,7 @@ pub mod redis_operations {
     #![doc = include_str!("../docs/redis-operations.md")]
 }
 #[cfg(feature = "rules")]
-pub mod rules {
-    //! [budgets-charge]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html#what-a-request-is-charged
-    //! [budgets-rules]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html#rule-files
-    //! [varying]: crate::guide#limits-that-vary-by-the-time-of-day
-    //! [varying-in-zones]: crate::guide#times-of-day-in-a-zone
-    //! [priority-shares]: crate::guide::limits#priority-shares
-    //! [lines]: crate::guide::troubleshooting#lines-in-the-log
-    #![doc = include_str!("../docs/rules.md")]
-}
+pub use tower_ratelimit_rules::reference as rules;
 pub mod security {
     //! [bypasses-page]: crate::guide::bypasses
     //! [by-user]: crate::guide::cookbook#by-user-else-by-address

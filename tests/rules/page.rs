@@ -9,7 +9,7 @@ use tower_ratelimit::{
 
 use crate::requests::{NOON, at, explain, from, reason};
 
-const PAGE: &str = include_str!("../../docs/rules.md");
+const PAGE: &str = include_str!("../../crates/rules/docs/rules.md");
 
 /// The rule files of the section with the six.
 fn files() -> Vec<Rules> {

@@ -293,7 +293,7 @@ async fn charges_are_settled_before_permits_are_given_back() {
 
 #[test]
 fn page_has_each_way_to_pass() {
-    let page = include_str!("../../docs/rules.md");
+    let page = include_str!("../../crates/rules/docs/rules.md");
     for way in &WAYS {
         let [requests, tokens, permits] = [way.requests, way.tokens, way.permits]
             .map(|taken| if taken > 0 { "yes" } else { "no" });

@@ -15,7 +15,7 @@
 //!     quota: [10/second, {name: day, rate: 10000/day, algorithm: fixed_window}]
 //! ```
 //!
-//! The page of the [guide](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/struct.rules.html) has every field and examples of messages.
+//! The [reference](mod@reference) has every field and examples of messages.
 //!
 //! | step | type |
 //! |---|---|
@@ -66,6 +66,8 @@ mod rule_set;
 mod select;
 mod spend;
 mod store;
+
+pub mod reference;
 
 pub use tower_ratelimit_rulefile::{Format, Problem, RulesError};
 

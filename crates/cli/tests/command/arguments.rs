@@ -312,7 +312,7 @@ fn a_quota_is_explained() {
 /// The six files of the page on rules.
 #[test]
 fn the_files_of_the_page_have_no_fault() {
-    let page = include_str!("../../../../docs/rules.md");
+    let page = include_str!("../../../rules/docs/rules.md");
     let (_, section) = page.split_once("\n## Six files\n").expect("the section");
     let (section, _) = section.split_once("\n## ").expect("its end");
     let dir = tempfile::tempdir().expect("a folder");

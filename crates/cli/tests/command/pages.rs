@@ -16,7 +16,7 @@ const PLOT: &str = concat!(
 
 const PAGE: &str = include_str!("../../../replay/docs/tuning.md");
 
-const RULES_PAGE: &str = include_str!("../../../../docs/rules.md");
+const RULES_PAGE: &str = include_str!("../../../rules/docs/rules.md");
 
 /// The output of a command.
 fn printed(arguments: &[String]) -> String {

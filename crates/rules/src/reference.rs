@@ -1,0 +1,7 @@
+//! [budgets-charge]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html#what-a-request-is-charged
+//! [budgets-rules]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html#rule-files
+//! [varying]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/index.html#limits-that-vary-by-the-time-of-day
+//! [varying-in-zones]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/index.html#times-of-day-in-a-zone
+//! [priority-shares]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/limits/index.html#priority-shares
+//! [lines]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/troubleshooting/index.html#lines-in-the-log
+#![doc = include_str!("../docs/rules.md")]
