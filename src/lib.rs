@@ -131,7 +131,7 @@
 //! | `shared` | no | `SharedLimiter`: one limit for all nodes, through a store of your own | futures-util, tokio |
 //! | `redis` | no | `RedisLimiter`, `RedisStore`: one limit for all nodes, through a server, a cluster or sentinels | `shared`, redis without its default features |
 //! | `redis-tls` | no | `rediss://` addresses | rustls with ring |
-//! | `rules` | no | limits in files that operators write, in YAML, JSON or TOML, and a layer that keeps its counts when they are reloaded | granit-parser, toml, arc-swap, tokio |
+//! | `rules` | no | limits in files that operators write, in YAML, JSON or TOML, and a layer that keeps its counts when they are reloaded | granit-parser, toml, arc-swap, tokio, `llm`, `mcp` |
 //! | `rules-watch` | no | rule files that are reloaded when they change | notify |
 //!
 //! gRPC responses need no feature, and without default features the crate serves plain tower and

@@ -209,7 +209,7 @@ fn a_response_settles_each_call_of_a_batch() {
 }
 
 #[test]
-fn a_batch_in_a_layer_of_one_call_is_a_fault_of_the_server() {
+fn a_batch_is_refused_by_a_layer_of_one_call() {
     let (limiter, _) = limiter(Quota::per_minute(10));
     let service = ServiceBuilder::new()
         .layer(McpBodyLayer::default())
@@ -217,7 +217,7 @@ fn a_batch_in_a_layer_of_one_call_is_a_fault_of_the_server() {
         .service(server(&Arc::default()));
     let status = |body: &str| now(sent(&service, post(&[], body))).0.status().as_u16();
     assert_eq!(status(CALL), 200);
-    assert_eq!(status(&batch(&["a", "b"])), 500);
+    assert_eq!(status(&batch(&["a", "b"])), 400);
 }
 
 #[test]

@@ -492,6 +492,7 @@ fn keys() {
             Key::from("u"),
         ),
         ("{header: x-t}", &[], Key::anonymous()),
+        ("mcp_tool", &[], Key::anonymous()),
     ];
     for (key, headers, expected) in cases {
         let rules = rules(&format!(
@@ -693,4 +694,61 @@ fn a_weighted_schedule_in_a_zone_varies_there() {
         quotas[0].quota().to_string(),
         "20/900s sliding_window varying 00:00=20/06:00=10/12:00=5/13:00=10/22:00=20 in Europe/Berlin"
     );
+}
+
+#[test]
+fn calls_of_mcp() {
+    let rules = of_matches(&[
+        "mcp: {method: tools/call}",
+        "mcp: {tool: [draw_*, paint]}",
+        "mcp: {method: [resources/*, prompts/get]}",
+        "mcp: {method: ping, tool: paint}",
+        "not: {mcp: {tool: paint}}",
+    ]);
+    let call = |method, name| [("mcp-method", method), ("mcp-name", name)];
+    for (line, fields, expected) in [
+        ("POST /", &call("tools/call", "draw_image")[..], "a b e"),
+        ("POST /", &call("tools/call", "=?BASE64?cGFpbnQ=?="), "a b"),
+        ("POST /", &call("tools/call", "search"), "a e"),
+        ("POST /", &call("resources/read", "paint"), "c e"),
+        ("POST /", &call("ping", "paint"), "e"),
+        // A limit fits what cannot be read.
+        ("POST /", &[], "a b c d e"),
+        ("POST /", &[("mcp-method", "tools/call")], "a b c d e"),
+        ("POST /", &call("tools/call", "=?base64?*?="), "a b c d e"),
+        // A request that calls nothing.
+        ("GET /", &call("tools/call", "paint"), "e"),
+    ] {
+        assert_eq!(applied(&rules, line, fields), expected, "{fields:?}");
+    }
+}
+
+#[test]
+fn an_exemption_needs_a_call_of_mcp_that_can_be_read() {
+    let rules = rules(
+        "rules: [{name: a, match: {mcp: {method: ping}}, action: allow}, {name: b, quota: 1/s}]",
+    );
+    for (fields, expected) in [
+        (&[("mcp-method", "ping")][..], "a"),
+        (&[("mcp-method", "tools/list")], "b"),
+        (&[("mcp-method", "ping"), ("mcp-method", "ping")], "b"),
+        (&[], "b"),
+    ] {
+        assert_eq!(applied(&rules, "POST /", fields), expected, "{fields:?}");
+    }
+}
+
+#[test]
+fn the_tool_of_mcp_is_a_key() {
+    let rules = rules("rules: [{name: a, key: [client_ip, mcp_tool], quota: 1/s}]");
+    let key = |fields: &[(&str, &str)]| {
+        let explanation = explain(&rules, "POST /", fields);
+        let limit = explanation.rules()[0].limit().unwrap();
+        limit.key.as_ref().unwrap().clone()
+    };
+    let client = || Key::from(IpAddr::from([203, 0, 113, 7]));
+    let tool = Key::tuple([Key::from("tools/call"), Key::from("search")]);
+    let fields = [("mcp-method", "tools/call"), ("mcp-name", "search")];
+    assert_eq!(key(&fields), Key::tuple([client(), tool]));
+    assert_eq!(key(&[]), Key::tuple([client(), Key::from("unreadable")]));
 }

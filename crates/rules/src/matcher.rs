@@ -35,6 +35,7 @@ pub(super) struct Matcher {
     pub(super) clients: Option<Box<[IpNet]>>,
     pub(super) headers: Box<[HeaderCondition]>,
     pub(super) query: Box<[(Box<str>, Pattern)]>,
+    pub(super) mcp: Option<McpCondition>,
     pub(super) authenticated: Option<(bool, Authenticator)>,
     pub(super) times: Option<Box<[TimeWindow]>>,
     pub(super) not: Option<Box<Self>>,
@@ -99,6 +100,30 @@ impl HeaderCondition {
     }
 }
 
+/// The condition on a call of MCP.
+#[derive(Debug, Clone)]
+pub(super) struct McpCondition {
+    pub(super) method: Option<Pattern>,
+    pub(super) tool: Option<Pattern>,
+}
+
+impl McpCondition {
+    /// A call that cannot be read fits a limit, and no exemption.
+    fn fits(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> bool {
+        tower_ratelimit_layer::mcp::Mcp::call_fits(
+            view.parts,
+            in_doubt == InDoubt::Fits,
+            |method, name| {
+                let fits = |pattern: &Pattern, value: &str| pattern.fits([value].iter(), in_doubt);
+                let tool = name.filter(|_| method == "tools/call");
+                let is_tool = |pattern: &Pattern| tool.is_some_and(|tool| fits(pattern, tool));
+                self.method.as_ref().is_none_or(|own| fits(own, method))
+                    && self.tool.as_ref().is_none_or(is_tool)
+            },
+        )
+    }
+}
+
 /// The condition on the values of a header or a query parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Pattern {
@@ -155,6 +180,7 @@ impl Matcher {
             || fields.clients.is_some()
             || !fields.headers.is_empty()
             || !fields.query.is_empty()
+            || fields.mcp.is_some()
             || fields.authenticated.is_some()
             || fields.times.is_some()
             || fields.not.is_some();
@@ -218,6 +244,9 @@ impl Matcher {
         }
         for (name, pattern) in &self.query {
             of(query_fits(name, pattern, view.parts, in_doubt), "query")?;
+        }
+        if let Some(mcp) = &self.mcp {
+            of(mcp.fits(view, in_doubt), "mcp")?;
         }
         if let Some(networks) = &self.clients {
             let fits = |client: IpAddr| networks.iter().any(|network| network.contains(&client));

@@ -4,4 +4,5 @@
 //! [varying-in-zones]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/index.html#times-of-day-in-a-zone
 //! [priority-shares]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/limits/index.html#priority-shares
 //! [lines]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/troubleshooting/index.html#lines-in-the-log
+//! [mcp-page]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/mcp/index.html
 #![doc = include_str!("../docs/rules.md")]

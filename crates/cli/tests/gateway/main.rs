@@ -19,6 +19,7 @@ mod life;
 mod live_page;
 mod live_page_incidents;
 mod llm_clients;
+mod mcp;
 mod metrics;
 mod probes;
 mod program;

@@ -158,7 +158,7 @@ async fn read<B: Body + Unpin>(
         if read.is_ready() {
             return read;
         }
-        // No timer before the first wait: most bodies are there.
+        // No timer before the first wait: most bodies have arrived.
         let patience = patience.get_or_insert_with(|| timer::sleep(PATIENCE).map(Box::pin));
         match patience {
             Ok(patience) => patience.as_mut().poll(cx),

@@ -56,14 +56,13 @@ impl Calls {
 
     /// The call that is charged now.
     pub(super) fn charged(&self) -> Result<&Call, KeyError> {
-        let several = KeyError::unavailable(
-            "the request is a batch of several calls of MCP, and this layer charges one: call `.mcp()` on the \
-             `RateLimitLayer`",
-        );
         match &*self.calls {
             [] => Err(KeyError::absent()),
             [only] => Ok(only),
-            calls => self.at.and_then(|at| calls.get(at)).ok_or(several),
+            calls => {
+                let call = self.at.and_then(|at| calls.get(at));
+                call.ok_or(KeyError::ambiguous())
+            }
         }
     }
 

@@ -34,7 +34,7 @@ pub use self::{
 use self::{call::CallFields, message::Calls};
 use crate::key::sent_value::Header;
 use tower_ratelimit_core::{
-    error::KeyError,
+    error::{KeyError, KeyErrorKind},
     key::{Key, KeyExtractor},
 };
 
@@ -102,7 +102,20 @@ impl Mcp {
     /// ```
     pub fn may_call(parts: &Parts, tool: &str) -> bool {
         let is_it = |method: &str, name: Option<&str>| method == "tools/call" && name == Some(tool);
-        with_call(parts, is_it).unwrap_or(Some(false)) != Some(false)
+        Self::call_fits(parts, true, is_it)
+    }
+
+    /// Whether the request is such a call, and `in_doubt` if it cannot be read.
+    #[doc(hidden)]
+    pub fn call_fits(
+        parts: &Parts,
+        in_doubt: bool,
+        fits: impl FnOnce(&str, Option<&str>) -> bool,
+    ) -> bool {
+        match with_call(parts, fits) {
+            Ok(fits) => fits.unwrap_or(in_doubt),
+            Err(error) => in_doubt && error.kind() == KeyErrorKind::Ambiguous,
+        }
     }
 
     fn key_of(self, method: &str, name: Option<&str>) -> Key {
@@ -125,7 +138,7 @@ impl KeyExtractor for Mcp {
 ///
 /// # Errors
 ///
-/// If the request calls nothing, or several that are not charged one by one.
+/// Absent if the request calls nothing, ambiguous for a batch that is not charged call by call.
 fn with_call<T>(
     parts: &Parts,
     read: impl FnOnce(&str, Option<&str>) -> T,

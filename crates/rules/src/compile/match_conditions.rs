@@ -14,12 +14,12 @@ use super::context::Context;
 use crate::{
     fields::{
         matching::{
-            AUTHENTICATED, CLIENT, DAYS, FROM, HEADER, HOST, IGNORE_CASE, METHOD, NOT, PATH, QUERY,
-            ROUTE, TIME, TO, ZONE,
+            AUTHENTICATED, CLIENT, DAYS, FROM, HEADER, HOST, IGNORE_CASE, MCP, MCP_METHOD,
+            MCP_TOOL, METHOD, NOT, PATH, QUERY, ROUTE, TIME, TO, ZONE,
         },
         text_values,
     },
-    matcher::{Authenticator, HeaderCondition, Matcher, Pattern},
+    matcher::{Authenticator, HeaderCondition, Matcher, McpCondition, Pattern},
 };
 
 /// The fields whose values are words without case, or begin with one (RFC 9110, 9111 and 9112).
@@ -58,6 +58,10 @@ impl<'c> Context<'c> {
             clients,
             headers: self.headers(node, ignore_case),
             query: self.query(node, ignore_case),
+            mcp: MCP.of(node).map(|mcp| McpCondition {
+                method: MCP_METHOD.of(mcp).map(|method| self.pattern(method, false)),
+                tool: MCP_TOOL.of(mcp).map(|tool| self.pattern(tool, false)),
+            }),
             authenticated: self.authenticated(node),
             times: TIME.of(node).map(|time| self.times(time, false)),
             not: NOT.of(node).map(|not| Box::new(self.matcher(not))),

@@ -45,6 +45,8 @@ pub(super) fn request_parts(rule: &Node, key: Option<&Node>) -> Vec<(RequestPart
     all
 }
 
+const CALL_OF_MCP: [&str; 2] = ["mcp-method", "mcp-name"];
+
 /// The header of this name. A name that is none is reported elsewhere.
 fn header(name: &str) -> Option<RequestPart> {
     name.parse::<HeaderName>().ok().map(RequestPart::Header)
@@ -56,6 +58,8 @@ fn of_match(node: &Node, parts: &mut Vec<RequestPart>) {
         if matching::HEADER.is(entry) {
             let names = value.entries().iter().map(|entry| entry.key.as_str());
             parts.extend(names.filter_map(header));
+        } else if matching::MCP.is(entry) {
+            parts.extend(CALL_OF_MCP.into_iter().filter_map(header));
         } else if matching::HOST.is(entry) {
             parts.push(RequestPart::Host);
         } else if matching::ROUTE.is(entry) {
@@ -70,6 +74,9 @@ fn of_match(node: &Node, parts: &mut Vec<RequestPart>) {
 
 fn of_key(node: &Node, parts: &mut Vec<RequestPart>) {
     match &node.value {
+        NodeValue::Scalar(scalar) if KeyWord::of(&scalar.text) == Some(KeyWord::McpTool) => {
+            parts.extend(CALL_OF_MCP.into_iter().filter_map(header));
+        }
         NodeValue::Scalar(scalar) => parts.extend(of_word(&scalar.text)),
         NodeValue::List(items) => items.iter().for_each(|item| of_key(item, parts)),
         NodeValue::Table(entries) => entries.iter().for_each(|entry| of_table(entry, parts)),
@@ -82,7 +89,11 @@ fn of_word(word: &str) -> Option<RequestPart> {
         KeyWord::BasicUser => Some(RequestPart::BasicUser),
         KeyWord::Host => Some(RequestPart::Host),
         KeyWord::Route => Some(RequestPart::Route),
-        KeyWord::ClientIp | KeyWord::PeerIp | KeyWord::Global | KeyWord::Method => None,
+        KeyWord::ClientIp
+        | KeyWord::PeerIp
+        | KeyWord::Global
+        | KeyWord::Method
+        | KeyWord::McpTool => None,
     }
 }
 

@@ -13,7 +13,7 @@ use super::{context::Context, likely_mistakes, spend};
 use crate::{
     fields::{
         key::{self, FIRST_OF, KeyWord},
-        matching::{AUTHENTICATED, CLIENT, HEADER, HOST, NOT, QUERY},
+        matching::{AUTHENTICATED, CLIENT, HEADER, HOST, MCP, NOT, QUERY},
         rule::{MATCH, PRIORITY, TIER, TIER_HEADER},
     },
     matcher::{Matcher, Pattern},
@@ -141,7 +141,7 @@ fn left_out_by_clients(rule: &Rule, node: &Node, counting: &[&Rule], context: &m
     if rule.shadow || !limits(rule) || exempted_by(rule, node).is_some() {
         return;
     }
-    let Some((field, name)) = MATCH.of(node).and_then(chosen_field) else {
+    let Some((field, name)) = MATCH.of(node).and_then(|of| chosen_field(of, &[])) else {
         return;
     };
     // A request without it is another one.
@@ -180,17 +180,18 @@ fn limits(rule: &Rule) -> bool {
 /// The header, query parameter or host of a match that exempts requests from other rules.
 fn exempted_by<'n>(rule: &Rule, node: &'n Node) -> Option<(&'n Node, String)> {
     let exempts = rule.action != RuleAction::Deny && !rule.shadow && rule.exempts_from_others();
-    chosen_field(MATCH.of(node).filter(|_| exempts)?)
+    chosen_field(MATCH.of(node).filter(|_| exempts)?, &[&MCP])
 }
 
 /// The header, query parameter or host of a `not` that lets requests evade the rule itself.
 fn evaded_by<'n>(rule: &Rule, node: &'n Node) -> Option<(&'n Node, String)> {
     let limits = rule.action != RuleAction::Allow && !rule.shadow;
-    chosen_field(NOT.of(MATCH.of(node).filter(|_| limits)?)?)
+    chosen_field(NOT.of(MATCH.of(node).filter(|_| limits)?)?, &[&MCP])
 }
 
-/// A field of the match whose value the client chooses. `None` if the match also has a field that clients cannot choose.
-fn chosen_field(matcher: &Node) -> Option<(&Node, String)> {
+/// A field of the match whose value the client chooses, or one of `others`. `None` if the match also has a field that
+/// clients cannot choose.
+fn chosen_field<'n>(matcher: &'n Node, others: &[&Field<Tree>]) -> Option<(&'n Node, String)> {
     if CLIENT.node(matcher).is_some() || AUTHENTICATED.node(matcher).is_some() {
         return None;
     }
@@ -203,6 +204,11 @@ fn chosen_field(matcher: &Node) -> Option<(&Node, String)> {
     named(&HEADER, "header")
         .or_else(|| named(&QUERY, "query parameter"))
         .or_else(host)
+        .or_else(|| {
+            let other =
+                |field: &&Field<Tree>| Some((field.node(matcher)?, format!("`{}`", field.name())));
+            others.iter().find_map(other)
+        })
 }
 
 fn key_part<'n>(key: &'n Node, field: &Field<Text>) -> Option<&'n Node> {

@@ -16,9 +16,10 @@ pub(crate) enum KeyWord {
     Method,
     Host,
     Route,
+    McpTool,
 }
 
-pub(crate) static WORDS: [(&str, KeyWord); 8] = [
+pub(crate) static WORDS: [(&str, KeyWord); 9] = [
     ("client_ip", KeyWord::ClientIp),
     ("peer_ip", KeyWord::PeerIp),
     ("global", KeyWord::Global),
@@ -27,6 +28,7 @@ pub(crate) static WORDS: [(&str, KeyWord); 8] = [
     ("method", KeyWord::Method),
     ("host", KeyWord::Host),
     ("route", KeyWord::Route),
+    ("mcp_tool", KeyWord::McpTool),
 ];
 
 impl KeyWord {

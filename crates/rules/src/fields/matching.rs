@@ -25,6 +25,7 @@ pub(super) static MATCH: Table = Table::new(
         &HOST,
         &HEADER,
         &QUERY,
+        &MCP,
         &CLIENT,
         &AUTHENTICATED,
         &TIME,
@@ -73,6 +74,30 @@ pub(crate) static QUERY: Field<Tree> = Field::tree(
     "query",
     Map(&Either(&[AsBoolean, Many(&AsText("full"))])),
     "The same of query parameters.",
+);
+
+pub(crate) static MCP: Field<Tree> = Field::table(
+    "mcp",
+    &MCP_TABLE,
+    "The call of the Model Context Protocol, by the fields `Mcp-Method` and `Mcp-Name`. A limit also fits a POST whose fields are missing or cannot be read.",
+);
+
+static MCP_TABLE: Table = Table::new(
+    "mcp",
+    "A call of the Model Context Protocol.",
+    &[&MCP_METHOD, &MCP_TOOL],
+);
+
+pub(crate) static MCP_METHOD: Field<Tree> = Field::tree(
+    "method",
+    Many(&AsText("tools/*")),
+    "Patterns of the method with `*`.",
+);
+
+pub(crate) static MCP_TOOL: Field<Tree> = Field::tree(
+    "tool",
+    Many(&AsText("search")),
+    "Patterns of the name of the tool that `tools/call` calls, with `*`.",
 );
 
 pub(crate) static CLIENT: Field<Parsed<IpNet>> = Field::parsed(

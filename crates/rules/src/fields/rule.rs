@@ -112,7 +112,7 @@ pub(crate) static ACTION: Field<OneOf<RuleAction>> = Field::one_of(
 pub(crate) static KEY: Field<Tree> = Field::tree(
     "key",
     KEY_SHAPE,
-    "Who is counted: client_ip, peer_ip, global, bearer_token, basic_user, method, host, route, or a table; a list counts by all of its parts together. Default: that of `defaults`.",
+    "Who is counted: client_ip, peer_ip, global, bearer_token, basic_user, method, host, route, mcp_tool, or a table; a list counts by all of its parts together. Default: that of `defaults`.",
 );
 
 pub(crate) static QUOTA: Field<Tree> = Field::tree(
