@@ -1,4 +1,14 @@
-//! The common part of all stores: errors, the breaker, health, names of keys.
+//! Calls to a store of limits: what all stores have in common, and Redis.
+//!
+//! A call flows in, with a deadline. What flows out is the store's reply, or a [`StoreError`] at the deadline at the latest:
+//! `breaker` rejects calls at once while the store fails, except for trials; `health` logs the change and shows it as
+//! [`StoreHealth`]; `stats` counts. With the feature `redis`, `redis` opens connections to one server, a cluster or
+//! sentinels, sends calls in pipelines, and has the scripts in Lua that decide there.
+//!
+//! Example: a server hangs. Three calls fail at their deadlines, the breaker opens, and one line is logged. Later calls
+//! fail at once, and a trial every 250 milliseconds finds out when the server responds again.
+//!
+//! `tower-ratelimit` hands it on; items that are hidden here serve its other packages of the same release.
 
 #![cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
 

@@ -1,4 +1,4 @@
-//! Redis: the connection that limiters share, the scripts that decide, and permits as leases.
+//! Redis: the connection that limiters share, and the scripts that decide.
 
 #[doc(hidden)]
 pub mod script;
