@@ -20,4 +20,6 @@
 pub use tower_ratelimit_budgets::llm;
 pub use tower_ratelimit_budgets::{Price, Prices};
 pub use tower_ratelimit_core::tokens::Tokens;
-pub use tower_ratelimit_layer::spend::{Declared, Field, FieldReader, SpendReader, SpendReaders};
+pub use tower_ratelimit_layer::spend::{
+    Bytes, Declared, Field, FieldReader, SpendReader, SpendReaders,
+};

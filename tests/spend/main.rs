@@ -1,6 +1,7 @@
 //! Costs that are known when the response has ended.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod bytes;
 mod declared;
 mod handles;
 mod hostile;

@@ -23,10 +23,11 @@ use tower_ratelimit_core::{
     log::{self, Code},
     timer::{self, NoTimer},
 };
-pub use tower_ratelimit_layer::rate_limit::spending::{
-    begun_body::DeclaredBody, settings::content_length,
+pub use tower_ratelimit_layer::rate_limit::spending::begun_body::DeclaredBody;
+use tower_ratelimit_layer::{
+    middleware::gate::take_ready,
+    spend::{Declared, declared::content_length},
 };
-pub use tower_ratelimit_layer::{middleware::gate::take_ready, spend::Declared};
 
 /// The longest time for the beginning of a body.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -101,13 +101,9 @@ impl<L, R> Reservation<L, R> {
 
     /// Follows the units of the response, if its body determines the charge. Handlers find them in the extensions.
     pub(super) fn follow_body(&mut self, parts: &mut Parts) {
-        if self
-            .admission
-            .settings
-            .spending(self.charge.limits())
-            .is_some()
-        {
-            let spent = Spent::new(Spending::declared(parts));
+        let settings = &self.admission.settings;
+        if let Some(spending) = settings.spending(self.charge.limits()) {
+            let spent = Spent::new(spending.declared(parts));
             parts.extensions.insert(spent.clone());
             self.spent = Some(spent);
         }

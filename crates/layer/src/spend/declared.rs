@@ -2,6 +2,12 @@
 
 use std::sync::Arc;
 
+use http::{HeaderMap, header::CONTENT_LENGTH};
+
+pub fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// The values of a request that determine what its response may use, in the request's extensions.
 ///
 /// With the features `llm` and `tokio` a [`DeclaredLayer`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/rate_limit/struct.DeclaredLayer.html) finds them in requests to

@@ -6,5 +6,5 @@ mod reader;
 
 pub use self::{
     declared::Declared,
-    reader::{Field, FieldReader, SpendReader, SpendReaders},
+    reader::{Bytes, Field, FieldReader, SpendReader, SpendReaders},
 };

@@ -1,8 +1,10 @@
 //! Readers of responses: they find the tokens in a body as it passes, or a number in a header or a trailer.
 
-use http::{HeaderMap, HeaderName, request, response};
+use http::{
+    HeaderMap, HeaderName, StatusCode, Version, header::TRANSFER_ENCODING, request, response,
+};
 
-use super::Declared;
+use super::declared::{Declared, content_length};
 use tower_ratelimit_core::tokens::Tokens;
 
 /// Reads the tokens of one response, from its body as it passes.
@@ -55,6 +57,12 @@ pub trait SpendReaders: Send + Sync + 'static {
     fn max_output(&self, declared: &Declared, request: &request::Parts) -> Option<u64> {
         let _ = request;
         declared.max_tokens
+    }
+
+    /// The bodies whose bytes are charged, if nothing else is.
+    #[doc(hidden)]
+    fn bytes(&self) -> Option<Bytes> {
+        None
     }
 }
 
@@ -158,4 +166,99 @@ impl SpendReader for FieldReader {
     fn has_recognised(&self) -> bool {
         self.is_found
     }
+}
+
+/// The bytes of bodies as the layer sees them, without header fields: those of a request are
+/// [`input`](Tokens::input), those of its response [`output`](Tokens::output).
+///
+/// The length that a body declares is reserved: that of a request when it arrives, that of a response when its head
+/// comes. [`SpendLayer::reserve`](crate::rate_limit::spending::SpendLayer::reserve) is the reservation for a body of
+/// unknown length, and [`step`](crate::rate_limit::spending::SpendLayer::step) a further charge; both default to 64 KiB.
+/// A response is charged what has passed of its body, whatever its status, and also if a side breaks off. A request is
+/// charged the length that it declares.
+///
+/// ```
+/// use tower_ratelimit::{PeerIp, Quota, RateLimitLayer, spend::Bytes};
+///
+/// let quota = Quota::per_minute(50_000_000).debt(50_000_000);
+/// let downloads = RateLimitLayer::new(quota, PeerIp).spending(Bytes::response());
+/// # let _ = downloads;
+/// ```
+///
+/// Two limits of one layer may each count their side:
+///
+/// ```
+/// use tower_ratelimit::{PeerIp, Quota, RateLimitLayer, spend::Bytes};
+///
+/// let quota = |name| Quota::per_minute(50_000_000).debt(50_000_000).named(name);
+/// let layer = RateLimitLayer::all([
+///     quota("in").by(PeerIp).spends(|bytes| bytes.input),
+///     quota("out").by(PeerIp).spends(|bytes| bytes.output),
+/// ])
+/// .spending(Bytes::both());
+/// # let _ = layer;
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes {
+    pub(crate) of_request: bool,
+    pub(crate) of_response: bool,
+}
+
+impl Bytes {
+    /// The bytes of the request's body, by its `Content-Length`.
+    pub const fn request() -> Self {
+        Self {
+            of_request: true,
+            of_response: false,
+        }
+    }
+
+    /// The bytes of the response's body.
+    pub const fn response() -> Self {
+        Self {
+            of_request: false,
+            of_response: true,
+        }
+    }
+
+    /// The bytes of both bodies together.
+    pub const fn both() -> Self {
+        Self {
+            of_request: true,
+            of_response: true,
+        }
+    }
+
+    /// The bytes of the request's body by its head; `unknown` for a body that declares no length.
+    pub(crate) fn declared(self, parts: &request::Parts, unknown: u64) -> Tokens {
+        let has_unknown = || {
+            parts.headers.contains_key(TRANSFER_ENCODING)
+                || parts.version >= Version::HTTP_2 && !parts.method.is_safe()
+        };
+        let length = content_length(&parts.headers);
+        let length = length.unwrap_or_else(|| if has_unknown() { unknown } else { 0 });
+        Tokens::input(if self.of_request { length } else { 0 })
+    }
+}
+
+impl SpendReaders for Bytes {
+    type Reader = fn(&[u8], &mut Tokens);
+
+    fn reader(&self, response: &response::Parts, tokens: &mut Tokens) -> Option<Self::Reader> {
+        // The bytes of an upgraded connection pass outside of the body.
+        if response.status == StatusCode::SWITCHING_PROTOCOLS {
+            return None;
+        }
+        // Each number is exact, so no status refunds it.
+        tokens.report(&Tokens::default());
+        self.of_response.then_some(count)
+    }
+
+    fn bytes(&self) -> Option<Self> {
+        Some(*self)
+    }
+}
+
+fn count(data: &[u8], tokens: &mut Tokens) {
+    tokens.add(&Tokens::output(data.len() as u64));
 }

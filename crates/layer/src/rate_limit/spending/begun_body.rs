@@ -71,7 +71,7 @@ impl<B: Body + Unpin> DeclaredBody<B> {
                 Poll::Ready(Some(Ok(frame))) => {
                     if let Some(data) = frame.data_ref() {
                         self.length += data.remaining() as u64;
-                        self.is_torn |= !for_each_part(data, |part| is_complete |= read(part));
+                        self.is_torn |= for_each_part(data, |part| is_complete |= read(part)) > 0;
                     }
                     self.read.push_back(frame);
                 }

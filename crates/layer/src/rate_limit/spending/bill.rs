@@ -51,10 +51,12 @@ pub(super) struct Bill<L: Limiter, R> {
 }
 
 impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
-    /// The bill of the response with this head; `None` if the reservation follows no body.
+    /// The bill of the response with this head, whose body declares its `length`; `None` if the reservation follows no
+    /// body.
     pub(super) fn open(
         mut reservation: Box<Reservation<L, R>>,
         head: &response::Parts,
+        length: Option<u64>,
     ) -> Option<Self> {
         let (spending, spent) = reservation.spending()?;
         let mut reader = None;
@@ -80,7 +82,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
             };
             balances.push(balance);
         }
-        Some(Self {
+        let mut bill = Self {
             reader,
             is_encoded,
             is_upgrade: head.status == StatusCode::SWITCHING_PROTOCOLS,
@@ -93,7 +95,25 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
             reservation,
             spending,
             spent,
-        })
+        };
+        if let Some(length) = length {
+            bill.reserve_length(length);
+        }
+        Some(bill)
+    }
+
+    /// Requests a charge of the whole body, where its bytes are charged.
+    fn reserve_length(&mut self, length: u64) {
+        let counts = self.spending.bytes.is_some_and(|bytes| bytes.of_response);
+        if !counts || self.reservation.exceeds() {
+            return;
+        }
+        let mut whole = self.spent.so_far();
+        whole.add(&Tokens::output(length));
+        let balances = self.balances.as_mut_slice().iter_mut();
+        if balances.fold(false, |any, limit| limit.prepare_whole(&whole) | any) {
+            self.request();
+        }
     }
 
     /// Requests a charge of the limits whose requested units the response comes near.
@@ -312,8 +332,14 @@ impl<L: Limiter, R: Send + Sync + 'static> StreamBill for Bill<L, R> {
         self.spent.read(|tokens| reader.data(data, tokens));
     }
 
-    fn lose(&mut self) {
-        self.reader = None;
+    fn lose(&mut self, bytes: usize) {
+        match self.spending.bytes {
+            Some(counted) if counted.of_response => {
+                let lost = Tokens::output(bytes as u64);
+                self.spent.read(|tokens| tokens.add(&lost));
+            }
+            _ => self.reader = None,
+        }
     }
 
     fn charge(&mut self) {
@@ -454,6 +480,13 @@ impl Balance {
             let missing = wanted.saturating_sub(self.requested);
             self.pending = missing.div_ceil(step).saturating_mul(step);
         }
+        self.pending > 0
+    }
+
+    /// Prepares a charge for a response that will have used these tokens. Returns whether it charges anything.
+    fn prepare_whole(&mut self, whole: &Tokens) -> bool {
+        let units = self.counted_units().map_or(0, |units| units(whole));
+        self.pending = units.saturating_sub(self.requested);
         self.pending > 0
     }
 

@@ -31,8 +31,8 @@ pub(super) trait StreamBill: Send {
     /// Reads a part of the data that passes.
     fn data(&mut self, data: &[u8]);
 
-    /// Stops reading: a part of the data has passed unread.
-    fn lose(&mut self);
+    /// So many bytes of the data have passed unread. Stops reading, unless bytes are all that is read.
+    fn lose(&mut self, bytes: usize);
 
     /// Charges what the data so far has used. Starts a question if none is under way.
     fn charge(&mut self);
@@ -182,9 +182,9 @@ impl fmt::Display for SpendExhausted {
 
 impl Error for SpendExhausted {}
 
-/// Reads the parts of a frame's data. Returns whether they are all of it: a `Buf` without `chunks_vectored` shows its first
+/// Reads the parts of a frame's data. Returns how many bytes they are short of all of it: a `Buf` without `chunks_vectored` shows its first
 /// part alone, and whoever gets the frame needs it as it is.
-pub fn for_each_part(data: &impl Buf, mut read: impl FnMut(&[u8])) -> bool {
+pub fn for_each_part(data: &impl Buf, mut read: impl FnMut(&[u8])) -> usize {
     let mut few = [IoSlice::new(&[]); PARTS];
     let mut count = data.chunks_vectored(&mut few);
     let mut many = Vec::new();
@@ -200,13 +200,15 @@ pub fn for_each_part(data: &impl Buf, mut read: impl FnMut(&[u8])) -> bool {
         &many[..count]
     };
     parts.iter().for_each(|part| read(part));
-    parts.iter().map(|part| part.len()).sum::<usize>() == data.remaining()
+    let read = parts.iter().map(|part| part.len()).sum();
+    data.remaining().saturating_sub(read)
 }
 
 fn read<D: Buf>(frame: &Frame<D>, bill: &mut dyn StreamBill) {
     if let Some(data) = frame.data_ref() {
-        if !for_each_part(data, |part| bill.data(part)) {
-            bill.lose();
+        let unread = for_each_part(data, |part| bill.data(part));
+        if unread > 0 {
+            bill.lose(unread);
         }
         bill.charge();
     } else if let Some(trailers) = frame.trailers_ref() {

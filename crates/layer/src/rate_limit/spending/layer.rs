@@ -28,7 +28,7 @@ use crate::{
         reservation::Correcting,
         settings::FinalCost,
     },
-    spend::SpendReaders,
+    spend::{SpendReaders, declared::content_length},
 };
 use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},
@@ -316,9 +316,16 @@ pub fn follow<L: Limiter, R: Send + Sync + 'static, B: Body<Error: Into<BoxError
     response: Response<B>,
 ) -> Response<SpendBody<B>> {
     let (head, body) = response.into_parts();
+    // A body that has ended may still declare the length of another, as that of HEAD does.
+    let length = if body.is_end_stream() {
+        Some(0)
+    } else {
+        let exact = body.size_hint().exact();
+        exact.or_else(|| content_length(&head.headers))
+    };
     let bill = work
         .take_reservation()
-        .and_then(|reservation| Bill::open(reservation, &head));
+        .and_then(|reservation| Bill::open(reservation, &head, length));
     let bill = bill.map(|bill| Box::new(bill) as Box<dyn StreamBill>);
     Response::from_parts(head, SpendBody::new(body, Billed::new(bill)))
 }

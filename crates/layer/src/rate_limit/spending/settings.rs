@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, header::CONTENT_LENGTH, request, response};
+use http::{request, response};
 
 use crate::{
     middleware::key_extraction_rules::PerRequest,
-    spend::{Declared, SpendReader, SpendReaders},
+    spend::{Bytes, Declared, SpendReader, SpendReaders, declared::content_length},
 };
 use tower_ratelimit_core::{
     decision::Op,
@@ -16,6 +16,9 @@ use tower_ratelimit_core::{
 
 /// The output that is reserved for a choice of a request that declares none.
 const OUTPUT: u64 = 1_024;
+
+/// The bytes that are reserved for a body of unknown length, and those of a further charge.
+const BYTES: u64 = 64 << 10;
 
 /// The treatment of a stream when no units are left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -100,15 +103,13 @@ impl UnitLimit {
     }
 }
 
-pub fn content_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
 /// The settings of a layer whose charges follow the response's body.
 #[derive(Clone)]
 #[allow(missing_debug_implementations, reason = "hidden")]
 pub struct Spending {
     pub(super) readers: Arc<dyn BoxedReaders>,
+    /// The bodies whose bytes are charged, if nothing else is.
+    pub(super) bytes: Option<Bytes>,
     /// The limits in their order; `None` for one that responses do not charge.
     pub(super) limits: Arc<[Option<UnitLimit>]>,
     pub reserve: u64,
@@ -125,12 +126,15 @@ pub struct Spending {
 
 impl Spending {
     pub fn new(readers: impl SpendReaders, limits: Arc<[Option<UnitLimit>]>) -> Self {
+        let bytes = readers.bytes();
+        let (reserve, step) = bytes.map_or((2_048, 256), |_| (BYTES, BYTES));
         Self {
             readers: Arc::new(readers),
+            bytes,
             limits,
-            reserve: 2_048,
+            reserve,
             reserve_least: 256,
-            step: 256,
+            step,
             exhausted: Exhausted::Finish,
             missing: Missing::Estimate,
             by_head: None,
@@ -139,7 +143,10 @@ impl Spending {
     }
 
     /// The tokens of a request before its response: its body, whose length counts, for the model that it declares.
-    pub(in crate::rate_limit) fn declared(parts: &request::Parts) -> Tokens {
+    pub(in crate::rate_limit) fn declared(&self, parts: &request::Parts) -> Tokens {
+        if let Some(bytes) = self.bytes {
+            return bytes.declared(parts, self.reserve);
+        }
         let declared = parts.extensions.get::<Declared>();
         let length = content_length(&parts.headers);
         let length = length.or_else(|| Some(declared?.bytes));
@@ -152,7 +159,12 @@ impl Spending {
     }
 
     fn reserved(&self, parts: &request::Parts) -> Tokens {
-        let mut tokens = Self::declared(parts);
+        let mut tokens = self.declared(parts);
+        if let Some(bytes) = self.bytes {
+            let output = if bytes.of_response { self.reserve } else { 0 };
+            tokens.add(&Tokens::output(output));
+            return tokens;
+        }
         tokens.input = tokens.input.min(self.reserve);
         let declared = parts.extensions.get::<Declared>();
         let output = declared.map_or(OUTPUT, |declared| {
