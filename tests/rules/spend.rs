@@ -635,3 +635,43 @@ async fn upgraded_connection_keeps_its_reservation() {
         assert_eq!(left[0].1, 1_000 - 200, "{spend}");
     }
 }
+
+#[tokio::test]
+async fn quotas_of_bytes_count_either_side_or_both() {
+    let quota = |name: &str, counts: &str| {
+        format!("{{name: {name}, rate: 100000/day, algorithm: fixed_window, counts: {counts}}}")
+    };
+    let quotas = [
+        quota("in", "request_bytes"),
+        quota("out", "response_bytes"),
+        quota("all", "bytes"),
+    ];
+    let layer = layer(&rule(
+        "{read: bytes, reserve: 400}",
+        &format!("[{}]", quotas.join(", ")),
+    ));
+    let send = async |response: Response<Full<bytes::Bytes>>| {
+        let (head, body) = response.into_parts();
+        let inner = service_fn(move |_: Request<()>| {
+            let response = Response::from_parts(head.clone(), body.clone());
+            async { Ok::<_, std::convert::Infallible>(response) }
+        });
+        let request = Request::post("/").header("content-length", "3000");
+        let request = request.body(()).expect("a request");
+        let answer = layer.layer(inner).oneshot(request).await;
+        let (head, body) = answer.expect("it never fails").into_parts();
+        body.collect().await.expect("the body passes");
+        left(&head.headers)
+    };
+    let mut file = Response::new(Full::from(vec![0; 2_000]));
+    *file.status_mut() = StatusCode::NOT_FOUND;
+    let first = send(file.clone()).await;
+    // The length of a request is known when it arrives; that of a response counts `reserve` until its head comes.
+    assert_eq!(of(&first, "r.in"), 97_000);
+    assert_eq!(of(&first, "r.out"), 99_600);
+    assert_eq!(of(&first, "r.all"), 96_600);
+    let second = send(file).await;
+    assert_eq!(of(&second, "r.in"), 94_000);
+    assert_eq!(of(&second, "r.out"), 98_000 - 400);
+    assert_eq!(of(&second, "r.all"), 95_000 - 3_400);
+}

@@ -19,6 +19,9 @@ pub(super) enum FixedCount {
     InputTokens,
     OutputTokens,
     MicroUsd,
+    Bytes,
+    RequestBytes,
+    ResponseBytes,
     /// The number at a place of the response that the rule names.
     Units,
 }
@@ -36,6 +39,8 @@ pub(super) enum UsageFormat {
 #[derive(Debug, Clone)]
 pub(super) enum UsagePlace {
     Format(UsageFormat),
+    /// The bytes of both bodies.
+    Bytes,
     Json(Pointer),
     Header(HeaderName),
     Trailer(HeaderName),

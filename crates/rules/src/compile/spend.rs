@@ -19,8 +19,8 @@ use crate::{
         rule::{BLOCK_FOR, MODE, SPEND},
         spend::{
             BODY, CACHE_WRITE, CACHE_WRITE_PRICE, CACHED, CACHED_PRICE, COUNTS_WORDS, EXHAUSTED,
-            FORMATS, HEADER, INPUT, INPUT_PRICE, JSON, MISSING, MODEL, OUTPUT, OUTPUT_PRICE, READ,
-            RESERVE, RESERVE_LEAST, STEP, TRAILER,
+            HEADER, INPUT, INPUT_PRICE, JSON, MISSING, MODEL, OUTPUT, OUTPUT_PRICE, READ,
+            READ_WORDS, RESERVE, RESERVE_LEAST, STEP, TRAILER,
         },
         text_values,
     },
@@ -38,6 +38,9 @@ use tower_ratelimit_layer::rate_limit::{Exhausted, Missing};
 /// The tokens that a request reserves at most, and those of a step, by default.
 const RESERVE_TOKENS: u64 = 2_048;
 const STEP_TOKENS: u64 = 256;
+
+/// The bytes that a body of unknown length reserves, and those of a step, by default.
+const BYTES: u64 = 64 << 10;
 
 /// The tokens that a request reserves at least, by default.
 const RESERVE_LEAST_TOKENS: u64 = 256;
@@ -94,13 +97,13 @@ impl<'c> Context<'c> {
         };
         match word {
             FixedCount::Requests => None,
-            FixedCount::Tokens | FixedCount::Units => all(TokenRates::of(1, 1)),
+            FixedCount::Tokens | FixedCount::Units | FixedCount::Bytes => all(TokenRates::of(1, 1)),
             FixedCount::UncachedTokens => all(TokenRates {
                 cached_input: 0,
                 ..TokenRates::of(1, 1)
             }),
-            FixedCount::InputTokens => all(TokenRates::of(1, 0)),
-            FixedCount::OutputTokens => all(TokenRates::of(0, 1)),
+            FixedCount::InputTokens | FixedCount::RequestBytes => all(TokenRates::of(1, 0)),
+            FixedCount::OutputTokens | FixedCount::ResponseBytes => all(TokenRates::of(0, 1)),
             FixedCount::MicroUsd => {
                 if self.money.is_none() {
                     let message = "`counts: micro_usd` needs `prices` in the file";
@@ -199,15 +202,20 @@ impl<'c> Context<'c> {
                            denies nobody";
             self.report(ProblemCode::R15, &entry.key_span, message);
         }
-        let reserve = RESERVE.of(node).unwrap_or(RESERVE_TOKENS);
+        let read = self.usage_place(READ.of(node)?)?;
+        let (reserve, step, body) = match read {
+            UsagePlace::Bytes => (BYTES, BYTES, 0),
+            _ => (RESERVE_TOKENS, STEP_TOKENS, BODY_BYTES),
+        };
+        let reserve = RESERVE.of(node).unwrap_or(reserve);
         Some(Box::new(SpendRule {
-            read: self.usage_place(READ.of(node)?)?,
+            read,
             reserve,
             reserve_least: self.reserve_least(node, reserve),
-            step: STEP.of(node).unwrap_or(STEP_TOKENS),
+            step: STEP.of(node).unwrap_or(step),
             exhausted: EXHAUSTED.of(node).unwrap_or(Exhausted::Finish),
             missing: MISSING.of(node).unwrap_or(Missing::Estimate),
-            body: BODY.of(node).unwrap_or(BODY_BYTES),
+            body: BODY.of(node).unwrap_or(body),
         }))
     }
 
@@ -228,8 +236,8 @@ impl<'c> Context<'c> {
 
     fn usage_place(&mut self, node: &'c Node) -> Option<UsagePlace> {
         if let Some(text) = node.text() {
-            let (_, format) = FORMATS.iter().find(|(word, _)| *word == text)?;
-            return Some(UsagePlace::Format(*format));
+            let (_, place) = READ_WORDS.iter().find(|(word, _)| *word == text)?;
+            return Some(place.clone());
         }
         if let Some(pointer) = JSON.of(node) {
             let read = Pointer::output(pointer).map_err(|error| error.to_string());

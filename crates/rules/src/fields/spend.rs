@@ -6,7 +6,7 @@ use tower_ratelimit_rulefile::fields::{
     Table, Text, Tree,
 };
 
-use crate::spend::{FixedCount, UsageFormat};
+use crate::spend::{FixedCount, UsageFormat, UsagePlace};
 use tower_ratelimit_core::quota::settings::MAX_NUMBER;
 use tower_ratelimit_layer::rate_limit::{Exhausted, Missing};
 
@@ -31,17 +31,18 @@ pub(super) static SPEND: Table = Table::new(
 
 pub(crate) static READ: Field<Tree> = Field::tree(
     "read",
-    Either(&[Words(&FORMATS), InTable(&PLACE)]),
-    "Where a response reports its usage: the format of a provider, `auto` for any of them, or a table.",
+    Either(&[Words(&READ_WORDS), InTable(&PLACE)]),
+    "Where a response reports its usage: the format of a provider, `auto` for any of them, or a table; `bytes` for those of the bodies.",
 )
 .required();
 
-pub(crate) static FORMATS: [(&str, UsageFormat); 5] = [
-    ("auto", UsageFormat::Any),
-    ("openai", UsageFormat::Openai),
-    ("responses", UsageFormat::Responses),
-    ("anthropic", UsageFormat::Anthropic),
-    ("gemini", UsageFormat::Gemini),
+pub(crate) static READ_WORDS: [(&str, UsagePlace); 6] = [
+    ("auto", UsagePlace::Format(UsageFormat::Any)),
+    ("bytes", UsagePlace::Bytes),
+    ("openai", UsagePlace::Format(UsageFormat::Openai)),
+    ("responses", UsagePlace::Format(UsageFormat::Responses)),
+    ("anthropic", UsagePlace::Format(UsageFormat::Anthropic)),
+    ("gemini", UsagePlace::Format(UsageFormat::Gemini)),
 ];
 
 static PLACE: Table = Table::new(
@@ -66,7 +67,7 @@ pub(crate) static TRAILER: Field<Text> =
 pub(crate) static RESERVE: Field<Number> = Field::number(
     "reserve",
     0..=MAX_NUMBER,
-    "The most tokens that a request reserves when it arrives. Default: 2048.",
+    "The most tokens that a request reserves when it arrives; for `read: bytes` those of a body of unknown length. Default: 2048; for bytes 65536.",
 );
 
 pub(crate) static RESERVE_LEAST: Field<Number> = Field::number(
@@ -78,7 +79,7 @@ pub(crate) static RESERVE_LEAST: Field<Number> = Field::number(
 pub(crate) static STEP: Field<Number> = Field::number(
     "step",
     1..=MAX_NUMBER,
-    "The tokens of a further charge while the response passes. Default: 256.",
+    "The tokens of a further charge while the response passes. Default: 256; for bytes 65536.",
 );
 
 static EXHAUSTIONS: [(&str, Exhausted); 2] =
@@ -111,7 +112,7 @@ pub(crate) static BODY: Field<Number> = Field::number(
 /// The units that a quota counts: a word, or weights.
 pub(super) static COUNTED: Shape = Either(&[Words(&COUNTS_WORDS), InTable(&WEIGHTS)]);
 
-pub(crate) static COUNTS_WORDS: [(&str, FixedCount); 7] = [
+pub(crate) static COUNTS_WORDS: [(&str, FixedCount); 10] = [
     ("requests", FixedCount::Requests),
     ("tokens", FixedCount::Tokens),
     ("uncached_tokens", FixedCount::UncachedTokens),
@@ -119,6 +120,9 @@ pub(crate) static COUNTS_WORDS: [(&str, FixedCount); 7] = [
     ("output_tokens", FixedCount::OutputTokens),
     ("micro_usd", FixedCount::MicroUsd),
     ("units", FixedCount::Units),
+    ("bytes", FixedCount::Bytes),
+    ("request_bytes", FixedCount::RequestBytes),
+    ("response_bytes", FixedCount::ResponseBytes),
 ];
 
 static WEIGHTS: Table = Table::new(

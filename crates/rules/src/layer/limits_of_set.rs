@@ -20,7 +20,7 @@ use tower_ratelimit_core::{
 };
 use tower_ratelimit_layer::{
     rate_limit::{Spending, UnitLimit},
-    spend::Field,
+    spend::{Bytes, Field},
 };
 
 /// The quotas of a set that count alike, which are those of a tier of one limit.
@@ -92,6 +92,7 @@ impl SpendRule {
     pub(super) fn spending(&self, limits: Arc<[Option<UnitLimit>]>) -> Spending {
         let mut spending = match &self.read {
             UsagePlace::Format(format) => Spending::new(format.readers(), limits),
+            UsagePlace::Bytes => Spending::new(Bytes::both(), limits),
             UsagePlace::Json(pointer) => Spending::new(pointer.clone(), limits),
             UsagePlace::Header(name) => Spending::new(Field::of(name.clone(), false), limits),
             UsagePlace::Trailer(name) => Spending::new(Field::of(name.clone(), true), limits),
