@@ -9,7 +9,7 @@ use super::{
     rule::Rule,
     rule_quotas::{Allowance, CounterId, CounterShape, QuotaSet, RuleQuota},
 };
-use tower_ratelimit_core::limiter::{OnChange, QuotaChange, on_change};
+use tower_ratelimit_core::limiter::{OnChange, QuotaChange, tier_quotas::numbers};
 
 /// The hint for keys that a changed limit does not free.
 const HOW_TO_FREE: &str =
@@ -125,7 +125,7 @@ impl CounterIdentity {
                     Self::Names => quota.counter.quota.to_string(),
                     Self::Positions => at.to_string(),
                 };
-                (name, on_change::numbers(&quota.quota.quota()))
+                (name, numbers(&quota.quota.quota()))
             };
             let mut quotas: Vec<_> = set.0.iter().enumerate().map(named).collect();
             quotas.sort();

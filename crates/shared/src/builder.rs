@@ -13,7 +13,7 @@ use tower_ratelimit_core::{
     clock::ManualClock,
     error::ConfigError,
     limiter::{
-        on_change::OnChange,
+        OnChange,
         tier_set::{LimitTerms, TierSet},
     },
     quota::{IntoQuotas, OwnedQuota},

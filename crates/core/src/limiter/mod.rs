@@ -50,14 +50,9 @@ pub mod any;
 pub mod apply_operation;
 #[doc(hidden)]
 pub mod async_limiter;
-#[doc(hidden)]
-pub mod block;
 mod call;
 #[cfg(feature = "governor")]
 mod governor;
-#[doc(hidden)]
-pub mod inherent_methods_macro;
-mod into_limiter;
 #[doc(hidden)]
 pub mod joint;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
@@ -65,8 +60,6 @@ pub mod joint;
 pub mod limiter;
 #[doc(hidden)]
 pub mod local;
-#[doc(hidden)]
-pub mod on_change;
 pub(crate) mod per_request_quota;
 mod quota_change;
 pub(crate) mod tier;
@@ -97,25 +90,27 @@ pub use self::limiter::BoxedFuture;
 #[doc(hidden)]
 pub use self::limiter::Internals;
 #[doc(hidden)]
-pub use self::local::{ChangingLimits, InForce, KeyHasher};
+pub use self::local::KeyHasher;
 #[doc(hidden)]
+pub use self::tier_set::{ChangingLimits, InForce};
 pub use self::{
-    async_limiter::AsyncLimiter,
-    limiter::Limiter,
-    local::{LocalLimiter, LocalStore},
-};
-pub use self::{
+    any::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     async_limiter::BoxedLimiter,
     call::{Call, Charge, Numbers, OpRef, OwnedCharge},
-    into_limiter::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     joint::{IntoMembers, JointLimiter, KeyedLimit, Member},
     limiter::{Facts, Never, Pending, PendingFuture},
     local::{
         LocalLimiterBuilder, LocalStoreBuilder, RestoreError, RestoreErrorKind, SaveError,
         SaveErrorKind, Saved,
     },
-    on_change::OnChange,
     per_request_quota::RequestQuota,
     quota_change::QuotaChange,
     tier::Tier,
+    tier_quotas::OnChange,
+};
+#[doc(hidden)]
+pub use self::{
+    async_limiter::AsyncLimiter,
+    limiter::Limiter,
+    local::{LocalLimiter, LocalStore},
 };

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{LocalLimiter, OnChange, on_change::numbers};
+use super::{LocalLimiter, OnChange, tier_quotas::numbers};
 use crate::{
     algorithm::{least_limit_begins, long_window_begins},
     clock::{ManualClock, Timestamp},

@@ -1,16 +1,24 @@
-//! The limits in force: the quotas of all tiers, and the choice of the tier for an operation.
+//! The limits in force: the quotas of all tiers, the choice of the tier for an operation, and their change while requests read them.
 
-use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    collections::BTreeSet,
+    ops::Deref,
+    sync::{
+        Arc, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 #[doc(hidden)]
 pub use super::tier_quotas::TierIndex;
 use super::{
     call::OpRef,
     limiter::Facts,
-    on_change::{OnChange, counter_mark},
     per_request_quota::{LoggedQuotas, OwnQuota, several_quotas},
     tier::Tier,
-    tier_quotas::{AllQuotas, Counter, TierPlace, TierQuotas},
+    tier_quotas::{AllQuotas, Counter, OnChange, TierPlace, TierQuotas, counter_mark},
 };
 use crate::algorithm::CounterIndex;
 use crate::quota::Algorithm;
@@ -19,6 +27,7 @@ use crate::{
     clock::ClockReading,
     decision::{Op, Policy, REQUEST_TIER},
     error::{ConfigError, ConfigErrorKind, LimiterError},
+    lock::unpoisoned,
     log::{self, Code},
     quota::{Fitted, IntoQuotas, Kind, MAX_REFILL_NANOS, OwnedQuota, Priority, Quota, check_name},
 };
@@ -752,5 +761,70 @@ impl SingleBucket {
         let quota = self.own.with(fitted);
         let bucket = Bucket::new(&quota, self.own.most, ClockSkew::Threads)?;
         Some((bucket, self.own.policy.with_quota(&quota)))
+    }
+}
+
+/// Limits that every request reads and that rarely change. Until the first change, a read takes no
+/// lock.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct ChangingLimits<T> {
+    first: T,
+    changed: AtomicBool,
+    current: RwLock<T>,
+}
+
+/// The limits in force.
+#[doc(hidden)]
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums, reason = "hidden")]
+pub enum InForce<'a, T> {
+    First(&'a T),
+    Current(RwLockReadGuard<'a, T>),
+}
+
+impl<T> Deref for InForce<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match self {
+            Self::First(first) => first,
+            Self::Current(current) => current,
+        }
+    }
+}
+
+impl<T: Clone> ChangingLimits<T> {
+    pub fn new(first: T) -> Self {
+        Self {
+            current: RwLock::new(first.clone()),
+            changed: AtomicBool::new(false),
+            first,
+        }
+    }
+
+    /// The first limits, if they are in force.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<&T> {
+        (!self.changed.load(Ordering::Acquire)).then_some(&self.first)
+    }
+
+    #[inline]
+    pub fn read(&self) -> InForce<'_, T> {
+        match self.first() {
+            Some(first) => InForce::First(first),
+            None => InForce::Current(unpoisoned(self.current.read())),
+        }
+    }
+
+    /// Restores the first limits.
+    pub(crate) fn return_to_first(&self) {
+        self.changed.store(false, Ordering::Release);
+    }
+
+    pub fn replace(&self, new: T) {
+        *unpoisoned(self.current.write()) = new;
+        self.changed.store(true, Ordering::Release);
     }
 }

@@ -10,7 +10,7 @@ use tower_ratelimit_core::{
     },
     clock::Timestamp,
     decision::Op,
-    limiter::{block::Block, tier_quotas::TierQuotas, tier_set::TierSet},
+    limiter::{apply_operation::Block, tier_quotas::TierQuotas, tier_set::TierSet},
     quota::MAX_REFILL_NANOS,
 };
 

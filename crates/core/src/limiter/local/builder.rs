@@ -13,7 +13,7 @@ use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::{ConfigError, ConfigErrorKind},
     limiter::{
-        on_change::OnChange,
+        tier_quotas::OnChange,
         tier_set::{LimitTerms, TierSet},
     },
     quota::IntoQuotas,

@@ -20,7 +20,6 @@ use super::{
         SavedLimit, replace_file,
     },
     store::{LocalStore, ONLY_LIMIT, StoreTable, StoredCounters, StoredLimit},
-    swappable_limits::ChangingLimits,
 };
 use crate::{
     algorithm::State,
@@ -29,12 +28,11 @@ use crate::{
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::value::Key,
     limiter::{
-        apply_operation::denied_for,
-        block,
+        apply_operation::{denied_for, instead_of},
         call::{Call, Charge, OpRef},
         limiter::{Facts, Internals, Limiter, Never, Pending},
         tier::Tier,
-        tier_set::{Chosen, SingleBucket, TierSet, check_block, unsupported},
+        tier_set::{ChangingLimits, Chosen, SingleBucket, TierSet, check_block, unsupported},
         undecided_charge::Charged,
     },
     lock::unpoisoned,
@@ -326,7 +324,7 @@ impl LocalLimiter {
     ) -> Decision {
         let (op, hash) = (charge.op, self.0.hasher.hash(charge.key));
         let blocked = self.0.block_of(charge, hash, time.now);
-        let instead = block::instead_of(op).filter(|_| blocked > 0);
+        let instead = instead_of(op).filter(|_| blocked > 0);
         let chosen = chosen.by_receipt(op, 1, Some(&quota.own));
         let request = match chosen.of_all() {
             Chosen::Request(fitted) => quota.of_request(fitted),

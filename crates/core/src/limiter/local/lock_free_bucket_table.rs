@@ -9,7 +9,6 @@ use super::{
     eviction::Capacity,
     hash::KeyHash,
     state_file::{BlockWriter, scattered},
-    swappable_limits::ChangingLimits,
     table::{MAX_STATE, Table},
 };
 use crate::{
@@ -19,7 +18,7 @@ use crate::{
     error::ConfigError,
     limiter::{
         call::OpRef,
-        tier_set::SingleBucket,
+        tier_set::{ChangingLimits, SingleBucket},
         undecided_charge::{Charged, decision_about},
     },
     quota::{MAX_REFILL_NANOS, Priority},

@@ -8,7 +8,7 @@
 //! - Any other quotas have an entry for each state of a key in a table under locks (`store/`), and so have all blocks. It
 //!   is the limiter's own, or that of a `LocalStore`, which also charges several limits together.
 //!
-//! A change of quotas puts new limits in force while requests run (`swappable_limits.rs`). A bucket that becomes a window
+//! A change of quotas puts new limits in force while requests run (`tier_set.rs`). A bucket that becomes a window
 //! leaves the first table for the second, once. What does not fit is evicted by its weight (`eviction.rs`). Both tables are
 //! saved to one format (`state_file.rs`).
 //!
@@ -22,17 +22,13 @@ mod limiter;
 mod lock_free_bucket_table;
 mod state_file;
 mod store;
-mod swappable_limits;
 mod table;
 
+#[doc(hidden)]
+pub use self::hash::KeyHasher;
 pub use self::{
     builder::LocalLimiterBuilder,
     limiter::LocalLimiter,
     state_file::{RestoreError, RestoreErrorKind, SaveError, SaveErrorKind, Saved},
     store::{LocalStore, LocalStoreBuilder},
-};
-#[doc(hidden)]
-pub use self::{
-    hash::KeyHasher,
-    swappable_limits::{ChangingLimits, InForce},
 };

@@ -14,8 +14,7 @@ use crate::{
     error::LimiterError,
     key::value::Key,
     limiter::{
-        apply_operation::{Apply, Subject, decided, ruled},
-        block::Block,
+        apply_operation::{Apply, Block, Subject, decided, ruled},
         call::{Charge, Numbers, OpRef},
         local::{eviction::EntryIndex, hash::KeyHash},
         tier_quotas::{TierIndex, TierQuotas},

@@ -23,7 +23,7 @@ use crate::{
     error::{ConfigError, LimiterError},
     key::value::Key,
     limiter::{
-        block::Block,
+        apply_operation::Block,
         call::{Call, Charge},
         local::{
             eviction::{Capacity, LogBudget},
@@ -32,9 +32,8 @@ use crate::{
                 self, BlockReader, BlockWriter, FileHeader, RestoreError, SaveError, SaveErrorKind,
                 Saved, SavedEntry, SavedLimit,
             },
-            swappable_limits::ChangingLimits,
         },
-        tier_set::{NamedQuota, TierSet},
+        tier_set::{ChangingLimits, NamedQuota, TierSet},
     },
     lock::unpoisoned,
     log::{self, Code},

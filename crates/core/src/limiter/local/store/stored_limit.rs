@@ -3,13 +3,10 @@
 use std::{ops::Deref, sync::Arc};
 
 use super::{
-    super::{
-        hash::{KeyHash, KeyHasher},
-        swappable_limits::{ChangingLimits, InForce},
-    },
+    super::hash::{KeyHash, KeyHasher},
     locks::ShardIndex,
 };
-use crate::limiter::tier_set::TierSet;
+use crate::limiter::tier_set::{ChangingLimits, InForce, TierSet};
 
 /// The number of the limit in a table that no other limit is in.
 pub(in super::super) const ONLY_LIMIT: u32 = 1;
