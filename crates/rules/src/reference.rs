@@ -1,3 +1,4 @@
+//! [budgets-bytes]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html#bytes
 //! [budgets-charge]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html#what-a-request-is-charged
 //! [budgets-rules]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html#rule-files
 //! [varying]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/index.html#limits-that-vary-by-the-time-of-day
