@@ -41,7 +41,7 @@ use std::env;
 
 use proptest::prelude::ProptestConfig;
 use testkit::{
-    charges::utc,
+    charge_vectors::utc,
     oracle::{self, quotas},
 };
 use tower_ratelimit::{Decision, Headers, Key, LocalLimiter, Quota, clock::ManualClock};

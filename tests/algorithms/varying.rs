@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use testkit::charges::utc;
+use testkit::charge_vectors::utc;
 use tower_ratelimit::{
     ConfigErrorKind as Kind, Limiter, LocalLimiter, LocalStore, Quota,
     clock::ManualClock,

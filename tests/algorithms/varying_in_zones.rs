@@ -181,7 +181,10 @@ fn another_zone_starts_keys_afresh_where_other_limits_do() {
     let (limiter, clock) = limiter_at(BERLIN, "2026-03-01T02:00:00Z");
     assert_eq!(limiter.acquire_up_to(&alice(), 100).charged(), 5);
     assert!(limiter.peek(&alice(), 1).retry_after().is_some());
-    assert_eq!(clock.now(), testkit::charges::utc("2026-03-01T02:00:00Z"));
+    assert_eq!(
+        clock.now(),
+        testkit::charge_vectors::utc("2026-03-01T02:00:00Z")
+    );
 }
 
 /// The search for the transition is kept for all limiters with this quota.

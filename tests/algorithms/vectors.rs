@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use testkit::{
-    charges::{self, Setup, Tiered},
-    decisions::{self, Subject, THE_ONE_KEY, at},
+    charge_vectors::{self, Setup, Tiered},
+    decision_vectors::{self, Subject, THE_ONE_KEY, at},
     now,
 };
 use tower_ratelimit::{
@@ -45,29 +45,29 @@ impl Tiered for Local {
 
 #[test]
 fn every_vector_holds() {
-    now(decisions::every_vector_holds(&Local));
+    now(decision_vectors::every_vector_holds(&Local));
 }
 
 #[test]
 fn every_vector_of_charges_holds() {
-    now(charges::every_vector_holds(&Local));
+    now(charge_vectors::every_vector_holds(&Local));
 }
 
 #[cfg(feature = "calendar")]
 #[test]
 fn every_vector_of_the_calendar_holds() {
-    now(charges::every_calendar_vector_holds(&Local));
+    now(charge_vectors::every_calendar_vector_holds(&Local));
 }
 
 #[test]
 fn every_vector_of_varying_limits_holds() {
-    now(charges::every_varying_vector_holds(&Local));
+    now(charge_vectors::every_varying_vector_holds(&Local));
 }
 
 #[cfg(feature = "calendar")]
 #[test]
 fn every_vector_of_limits_varying_in_zones_holds() {
-    now(charges::every_vector_of_zones_holds(&Local));
+    now(charge_vectors::every_vector_of_zones_holds(&Local));
 }
 
 /// A limiter, its clock at `hour` o'clock, and the key that is used.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use testkit::both_clocks::BothClocks;
+use testkit::stepping_clock::BothClocks;
 use tower_ratelimit::{
     LocalLimiter, LocalStore, Quota, limiter::LocalLimiterBuilder, quota::TimeOfDay,
 };

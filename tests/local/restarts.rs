@@ -105,11 +105,11 @@ fn a_restart_within_a_month_keeps_its_count_and_one_over_its_end_begins_anew() {
             "2026-03-31T10:59:59.999999Z",
         ),
     ] {
-        let clock = ManualClock::at(testkit::charges::utc("2026-03-10T12:00:00Z"));
+        let clock = ManualClock::at(testkit::charge_vectors::utc("2026-03-10T12:00:00Z"));
         let before = builder(quota, &clock).build().expect("a good quota");
         let _ = before.acquire(&key(7), 600);
         let state = saved(&before);
-        clock.set(testkit::charges::utc(last));
+        clock.set(testkit::charge_vectors::utc(last));
         let after = builder(quota, &clock).restore(&*state).expect("its state");
         assert_eq!(left(&after, 7), Some(400), "{quota}");
         let denied = after.acquire(&key(7), 500);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::Request;
-use testkit::{Probe, both_clocks::BothClocks, limiter, send};
+use testkit::{Probe, limiter, send, stepping_clock::BothClocks};
 use tower::Layer;
 use tower_ratelimit::{
     Header, Key, Quota, RateLimitLayer,

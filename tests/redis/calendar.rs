@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use testkit::{charges::utc, needs};
+use testkit::{charge_vectors::utc, needs};
 use tower_ratelimit::{
     Key, OnFailure, Quota, RedisLimiter,
     clock::{Clock as _, OsClock, Timestamp},

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use testkit::{
-    charges::{self, Setup, Tiered},
-    decisions::{self, Subject},
+    charge_vectors::{self, Setup, Tiered},
+    decision_vectors::{self, Subject},
     needs,
 };
 use tower_ratelimit::{
@@ -74,7 +74,7 @@ impl Tiered for Redis {
 async fn every_vector_holds() {
     needs!(redis);
     let server = Server::start().await;
-    decisions::every_vector_holds(&Redis::at(&server)).await;
+    decision_vectors::every_vector_holds(&Redis::at(&server)).await;
     let calls = server.command_count("evalsha").await;
     assert!(calls > 470, "{calls} calls: each step is one, at least");
 }
@@ -83,19 +83,19 @@ async fn every_vector_holds() {
 async fn every_vector_holds_in_valkey() {
     needs!(valkey);
     let server = servers::Setup::valkey().start().await;
-    decisions::every_vector_holds(&Redis::at(&server)).await;
+    decision_vectors::every_vector_holds(&Redis::at(&server)).await;
 }
 
 #[tokio::test]
 async fn every_vector_of_the_calendar_holds() {
     needs!(redis);
     let server = Server::start().await;
-    charges::every_calendar_vector_holds(&Redis::at(&server)).await;
+    charge_vectors::every_calendar_vector_holds(&Redis::at(&server)).await;
 }
 
 #[tokio::test]
 async fn every_vector_of_charges_holds() {
     needs!(redis);
     let server = Server::start().await;
-    charges::every_vector_holds(&Redis::at(&server)).await;
+    charge_vectors::every_vector_holds(&Redis::at(&server)).await;
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::{Request, Response, StatusCode};
-use testkit::{both_clocks::BothClocks, now};
+use testkit::{now, stepping_clock::BothClocks};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     Key, LocalStore,

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use proptest::{collection::vec, prelude::*};
-use testkit::{clock::PausedClock, contract::quotas};
+use testkit::{paused_clock::PausedClock, store_contract::quotas};
 use tokio::time::advance;
 use tower_ratelimit::{
     Decision, Key, Limiter as _, OnFailure, Quota,

@@ -3,34 +3,34 @@
 macro_rules! contract {
     ($($test:ident),*) => {
         mod memory {
-            use testkit::contract;
+            use testkit::store_contract;
 
             use crate::Bench;
 
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $test() {
-                    contract::$test(&Bench::memory()).await;
+                    store_contract::$test(&Bench::memory()).await;
                 }
             )*
         }
 
         mod compare_and_swap {
-            use testkit::contract;
+            use testkit::store_contract;
 
             use crate::Bench;
 
             $(
                 #[tokio::test(start_paused = true)]
                 async fn $test() {
-                    contract::$test(&Bench::versions()).await;
+                    store_contract::$test(&Bench::versions()).await;
                 }
             )*
         }
 
         #[cfg(target_os = "linux")]
         mod redis {
-            use testkit::contract;
+            use testkit::store_contract;
 
             use crate::Bench;
 
@@ -38,7 +38,7 @@ macro_rules! contract {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $test() {
                     testkit::needs!(redis);
-                    contract::$test(&Bench::redis().await).await;
+                    store_contract::$test(&Bench::redis().await).await;
                 }
             )*
         }

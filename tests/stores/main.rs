@@ -14,7 +14,7 @@ mod wall;
 
 use std::time::Duration;
 
-use testkit::{clock::START, contract::StoreBench};
+use testkit::{paused_clock::START, store_contract::StoreBench};
 use tokio::time::advance;
 use tower_ratelimit::{
     AnyLimiter, OnFailure, Quota, RedisLimiter,

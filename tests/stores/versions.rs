@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use testkit::clock::PausedClock;
+use testkit::paused_clock::PausedClock;
 use tokio::task::yield_now;
 use tower_ratelimit::{
     clock::{Clock, Timestamp},

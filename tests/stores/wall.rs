@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testkit::both_clocks::BothClocks;
+use testkit::stepping_clock::BothClocks;
 use tower_ratelimit::{
     Key, Quota,
     shared::{MemoryStore, SharedLimiter},

@@ -13,13 +13,10 @@
 
 #[cfg(feature = "servers")]
 pub mod bench_server;
-pub mod both_clocks;
 #[cfg(all(target_os = "linux", feature = "browser"))]
 pub mod browser;
-pub mod charges;
-pub mod clock;
-pub mod contract;
-pub mod decisions;
+pub mod charge_vectors;
+pub mod decision_vectors;
 #[cfg(feature = "servers")]
 pub mod fake_redis;
 pub mod fuzz;
@@ -28,6 +25,7 @@ pub mod llm;
 pub mod network_delay;
 #[cfg(feature = "oracle")]
 pub mod oracle;
+pub mod paused_clock;
 #[cfg(feature = "pipe")]
 pub mod pipe;
 #[cfg(all(target_os = "linux", feature = "servers"))]
@@ -36,6 +34,8 @@ pub mod programs;
 pub mod servers;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+pub mod stepping_clock;
+pub mod store_contract;
 pub mod vectors;
 
 use std::{

@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use proptest::prelude::*;
 use testkit::oracle::{
-    civil::before_transitions,
+    calendar_windows::before_transitions,
     quotas::{Move, Spec, debt},
 };
 use tower_ratelimit::{Quota, decision::Receipt, limiter::RequestQuota, quota::Algorithm};

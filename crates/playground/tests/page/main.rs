@@ -7,9 +7,9 @@ mod answers;
 mod built_pages;
 #[cfg(target_os = "linux")]
 mod controls;
+mod lanes_without_browser;
 #[cfg(target_os = "linux")]
 mod looks;
-mod native;
 #[cfg(target_os = "linux")]
 mod scenarios;
 #[cfg_attr(

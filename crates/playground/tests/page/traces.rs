@@ -3,7 +3,7 @@
 use playground::Lane;
 use serde_json::{Value, json};
 use testkit::{
-    decisions::{number, text},
+    decision_vectors::{number, text},
     vectors,
 };
 use tower_ratelimit::clock::Timestamp;

@@ -9,9 +9,9 @@ use std::{
 };
 
 use testkit::{
-    contract::{self, StoreBench as _},
     needs,
     programs::eventually,
+    store_contract::{self, StoreBench as _},
 };
 use tokio::task::JoinSet;
 use tower_ratelimit::{Key, OnFailure, Quota};
@@ -25,11 +25,11 @@ const ROWS: &str = "SELECT count(*) FROM tower_ratelimit";
 async fn contract_of_stores() {
     needs!(postgres);
     let bench = Bench::with_clock().await;
-    contract::one_limit(&bench).await;
-    contract::exact_waits(&bench).await;
-    contract::corrections(&bench).await;
-    contract::at_once(&bench).await;
-    contract::counts_on(&bench).await;
+    store_contract::one_limit(&bench).await;
+    store_contract::exact_waits(&bench).await;
+    store_contract::corrections(&bench).await;
+    store_contract::at_once(&bench).await;
+    store_contract::counts_on(&bench).await;
 }
 
 /// Requests of 40 tasks on these nodes that passed, of 1,000.

@@ -2,9 +2,9 @@
 //! entry for each unit, counters of all windows stay in a map. What takes arithmetic in the crate
 //! (how long until a cost fits, until a key is as good as new) is searched for here.
 
-pub mod civil;
+pub mod calendar_windows;
 pub mod quotas;
-pub mod varying;
+pub mod varying_limits;
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,9 @@ pub struct Extras {
     pub debt: u64,
     pub refill_every: Option<Nanos>,
     pub slices: u32,
-    pub civil: Option<civil::Civil>,
+    pub civil: Option<calendar_windows::Civil>,
     /// The zone of a limit that varies.
-    pub zone: Option<civil::Zone>,
+    pub zone: Option<calendar_windows::Zone>,
 }
 
 /// The way of counting: quotas of one kind at one place of their tiers share a counter.
@@ -36,7 +36,7 @@ pub struct Kind {
     slices: i128,
     step: Nanos,
     /// The windows of a calendar, instead of those of the period.
-    civil: Option<civil::Civil>,
+    civil: Option<calendar_windows::Civil>,
     /// Whether the limit varies by the time of day.
     varies: bool,
 }
@@ -67,7 +67,7 @@ pub struct Rule {
     /// By how much a bucket may be overdrawn before it is treated as a clock that stepped back.
     pub tolerance: Nanos,
     /// The limits of a day.
-    pub varying: Option<varying::Varying>,
+    pub varying: Option<varying_limits::Varying>,
 }
 
 /// The count of a key. Quantities that depend on the time are as they were at some instant.
@@ -196,7 +196,7 @@ impl Rule {
             debt,
             floor: 0,
             tolerance: 0,
-            varying: varying::Varying::of(&quota, extras.zone),
+            varying: varying_limits::Varying::of(&quota, extras.zone),
         }
     }
 

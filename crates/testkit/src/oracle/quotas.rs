@@ -11,8 +11,8 @@ use tower_ratelimit::{
 
 use super::{
     Extras, Rule,
-    civil::{Civil, Zone, before_transitions},
-    varying,
+    calendar_windows::{Civil, Zone, before_transitions},
+    varying_limits,
 };
 
 /// A quota, with the parts that it does not show.
@@ -78,7 +78,7 @@ impl Spec {
         };
         let is_window = quota.algorithm() == other.quota.algorithm();
         let mut spec = Self::hard(if is_window {
-            varying::resized(quota, (&other.quota, other.extras.zone), quota.limit())
+            varying_limits::resized(quota, (&other.quota, other.extras.zone), quota.limit())
         } else {
             quota
         });
@@ -101,7 +101,7 @@ impl Spec {
             Algorithm::SlidingWindow => quota.sliding_window().slices(self.extras.slices),
             _ => quota.sliding_log(),
         };
-        let quota = varying::resized(quota, (&self.quota, self.extras.zone), quota.limit());
+        let quota = varying_limits::resized(quota, (&self.quota, self.extras.zone), quota.limit());
         let step = self.extras.refill_every.map(|step| {
             let step = u64::try_from(step).expect("small");
             Duration::from_nanos(step)
@@ -366,8 +366,8 @@ impl Shape {
             (quota.fixed_window(), 1)
         };
         let slice = nanos(quota.period()) / u64::from(slices);
-        let limits = varying::limits(slice.into(), self.limit.max(2), seed);
-        let mut spec = Spec::hard(varying::vary(quota, limits));
+        let limits = varying_limits::limits(slice.into(), self.limit.max(2), seed);
+        let mut spec = Spec::hard(varying_limits::vary(quota, limits));
         if slides {
             spec.extras.slices = slices;
         }

@@ -5,9 +5,9 @@ use std::ops::Range;
 use redis::{RedisResult, Value};
 
 use super::{
-    nodes::{Node, parse},
-    server::{Server, hosts},
-    setup::Setup,
+    cluster_nodes::{Node, parse},
+    redis_server::{Server, hosts},
+    server_settings::Setup,
 };
 use crate::programs::eventually;
 

@@ -9,22 +9,22 @@
 
 pub mod certificates;
 mod cluster;
-pub mod missing;
-mod nodes;
+mod cluster_nodes;
+mod failing_proxy;
+pub mod missing_programs;
 mod postgres;
-mod proxy;
+mod redis_server;
 mod sentinel;
-mod server;
-mod setup;
+mod server_settings;
 mod sharding_proxy;
 
 pub use self::{
     cluster::Cluster,
+    failing_proxy::{Flow, Proxy},
     postgres::{PgBouncer, Postgres},
-    proxy::{Flow, Proxy},
+    redis_server::{Server, connect},
     sentinel::Sentinels,
-    server::{Server, connect},
-    setup::{PRIMARY_NAME, Setup, faketime_library},
+    server_settings::{PRIMARY_NAME, Setup, faketime_library},
     sharding_proxy::ShardingProxy,
 };
 
@@ -33,7 +33,7 @@ pub use self::{
 #[macro_export]
 macro_rules! needs {
     ($($program:ident),+) => {
-        $(if $crate::servers::missing::$program() {
+        $(if $crate::servers::missing_programs::$program() {
             return;
         })+
     };

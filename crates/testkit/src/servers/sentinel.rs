@@ -1,8 +1,8 @@
 //! A primary that sentinels watch.
 
 use super::{
-    server::{Server, hosts},
-    setup::{PRIMARY_NAME, Setup},
+    redis_server::{Server, hosts},
+    server_settings::{PRIMARY_NAME, Setup},
 };
 use crate::programs::eventually;
 

@@ -6,7 +6,7 @@ use redis::{Client, Value};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::server::{Server, connect};
+use super::redis_server::{Server, connect};
 use crate::programs::{Process, eventually, find, free_port};
 
 const SERVERS: usize = 3;

@@ -19,11 +19,11 @@ use tower_ratelimit::{
 
 use super::{
     Database, Mode, Setup,
-    database::SimStore,
     faults::Event,
+    periodic_exchange::{TimerNode, Totals},
     random::Random,
     report::{Report, Sums},
-    timer::{TimerNode, Totals},
+    simulated_store::SimStore,
     workload::Arrival,
     world::{DEADLINE, Life, Passed, World},
 };

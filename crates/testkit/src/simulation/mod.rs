@@ -6,15 +6,15 @@
 //! assert_eq!(report.excess, 0);
 //! ```
 
-mod database;
 mod faults;
 mod fleet;
 mod holdings;
 mod judge;
 mod limit;
+mod periodic_exchange;
 mod random;
 mod report;
-mod timer;
+mod simulated_store;
 mod workload;
 mod world;
 

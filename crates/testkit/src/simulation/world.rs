@@ -21,13 +21,13 @@ use tower_ratelimit::{
 
 use super::{
     Database, Distance, Mode, Setup,
-    database::Rows,
     faults::Event,
     holdings::{Done, Holdings, Span},
     random::Random,
+    simulated_store::Rows,
     workload::Arrival,
 };
-use crate::clock::PausedClock;
+use crate::paused_clock::PausedClock;
 
 /// How long nodes wait for the store.
 pub(super) const DEADLINE: Duration = Duration::from_millis(50);

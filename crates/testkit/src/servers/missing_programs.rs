@@ -4,7 +4,7 @@ use std::env;
 
 use super::{
     postgres::postgres_program,
-    setup::{faketime_library, redis_program, valkey_program},
+    server_settings::{faketime_library, redis_program, valkey_program},
 };
 use crate::programs::{find, missing};
 

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::{
     certificates::AUTHORITY,
-    setup::{ADMIN_SOCKET, CLOCK, Setup},
+    server_settings::{ADMIN_SOCKET, CLOCK, Setup},
 };
 use crate::programs::{Process, eventually, free_port};
 

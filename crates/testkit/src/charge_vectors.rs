@@ -12,7 +12,7 @@ use tower_ratelimit::{
 };
 
 use super::{
-    decisions::{Subject, THE_ONE_KEY, at, check, number, only_has, text},
+    decision_vectors::{Subject, THE_ONE_KEY, at, check, number, only_has, text},
     vectors,
 };
 

@@ -3,7 +3,7 @@
 
 use tower_ratelimit::{Quota, quota::TimeOfDay};
 
-use super::{Counter, Nanos, Rule, civil::Zone};
+use super::{Counter, Nanos, Rule, calendar_windows::Zone};
 
 const SECOND: Nanos = 1_000_000_000;
 const DAY: Nanos = 86_400 * SECOND;
