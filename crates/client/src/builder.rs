@@ -10,12 +10,12 @@ use tower_ratelimit::{
 };
 
 use crate::{
+    deadlines_and_jitter::Jitter,
     declared_limit::{DeclaredLimit, IntoDeclaredLimit, UnitLimit, with_margin},
     destination_state::{DestinationSettings, Destinations},
     pacer::Pacer,
     pacer_state::{LimitUnit, Observer, PacerEvent, PacerState},
     response_signals::Learn,
-    waits::Jitter,
 };
 
 /// Configures a [`Pacer`]. Made by [`Pacer::builder`].

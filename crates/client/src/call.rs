@@ -7,6 +7,7 @@ use tokio::time::{sleep, timeout};
 use tower_ratelimit::Key;
 
 use crate::{
+    deadlines_and_jitter::has_timer,
     destination::Destination,
     error::PacerError,
     pacer::Pacer,
@@ -14,7 +15,6 @@ use crate::{
     retry::{Attempts, Failure, Retry, RetryContext},
     turn::SentRequest,
     units::{self, OtherUnits, Units},
-    waits::has_timer,
 };
 
 /// The longest time that a response is held during a retry: it may hold the only connection.

@@ -6,13 +6,13 @@ use std::time::Duration;
 use tower_ratelimit::clock::Timestamp;
 
 use crate::{
+    deadlines_and_jitter::{Deadline, jittered_backoff},
     reported_limits::LONGEST_PAUSE,
     response_headers::ReportedQuota,
     response_signals::ServerHint,
     slow_start::{RefusalStreak, SlowStart},
     unit_limits::{SentUnits, UnitCharge, UnitLimits},
     units::{Cost, Unit, Units},
-    waits::{Deadline, jittered_backoff},
 };
 
 /// How long after a refusal reported units are spread over their window.

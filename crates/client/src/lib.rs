@@ -53,7 +53,7 @@ mod response_signals;
 
 mod destination;
 
-mod waits;
+mod deadlines_and_jitter;
 
 mod reported_limits;
 mod slow_start;

@@ -9,6 +9,7 @@ use std::{
 use tower_ratelimit::AnyLimiter;
 
 use crate::{
+    deadlines_and_jitter::between,
     destination::Destination,
     error::PacerError,
     pacer_state::{PacerEvent, PacerState},
@@ -16,7 +17,6 @@ use crate::{
     turn_request::TurnRequest,
     units::{self, OtherUnits, Units},
     unsettled_units::TurnUnits,
-    waits::between,
 };
 
 /// Sends requests when the limits of their destination allow it.

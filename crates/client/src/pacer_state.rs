@@ -10,11 +10,11 @@ use tower_ratelimit::{
 };
 
 use crate::{
+    deadlines_and_jitter::Jitter,
     destination_state::Destinations,
     error::PacerErrorKind,
     response_signals::{Learn, SignalSource},
     units::{Cost, Unit},
-    waits::Jitter,
 };
 
 pub(crate) type Observer = dyn Fn(&PacerEvent) + Send + Sync;

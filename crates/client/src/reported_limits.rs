@@ -9,8 +9,8 @@ use std::{collections::VecDeque, num::NonZeroU64, time::Duration};
 use tower_ratelimit::clock::Timestamp;
 
 use crate::{
+    deadlines_and_jitter::Deadline,
     response_headers::{Refill, ReportedQuota},
-    waits::Deadline,
 };
 
 /// The largest difference between the network delays of two requests.

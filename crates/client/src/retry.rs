@@ -6,10 +6,10 @@ use http::{Method, StatusCode, request::Parts};
 use tower_ratelimit::headers::is_grpc;
 
 use crate::{
+    deadlines_and_jitter::jittered_backoff,
     pacer_state::PacerState,
     response_signals::OVERLOADED,
     turn::{Refusal, SentRequest, Verdict},
-    waits::jittered_backoff,
 };
 
 /// The most refusals of one call before it ends.

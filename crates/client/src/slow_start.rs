@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tower_ratelimit::clock::Timestamp;
 
-use crate::waits::Deadline;
+use crate::deadlines_and_jitter::Deadline;
 
 /// A request without a response for this long lets the next one be sent.
 const PATIENCE: Duration = Duration::from_secs(1);

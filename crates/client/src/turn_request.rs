@@ -18,6 +18,7 @@ use tower_ratelimit::{
 };
 
 use crate::{
+    deadlines_and_jitter::{between, has_timer},
     destination::Destination,
     destination_state::DestinationState,
     error::PacerError,
@@ -27,7 +28,6 @@ use crate::{
     unit_limits::SentUnits,
     units::Cost,
     unsettled_units::{OpenUnits, TurnUnits},
-    waits::{between, has_timer},
 };
 
 type LimiterFuture = <AnyLimiter as Limiter>::Future;

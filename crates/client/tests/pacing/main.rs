@@ -1,14 +1,14 @@
 //! Outgoing requests: in virtual time, which moves when everybody waits.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod crowd;
-mod dropped;
+mod dropped_calls;
 #[cfg(feature = "axum")]
 mod end_to_end;
 mod fuzz_target_properties;
 #[cfg(feature = "tonic")]
 mod grpc;
-mod lies;
+mod malformed_responses;
+mod many_clients;
 mod margin;
 mod network;
 #[cfg(feature = "reqwest-middleware")]

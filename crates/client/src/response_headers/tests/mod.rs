@@ -1,6 +1,6 @@
 //! Tests of the parsers of response fields.
 
-mod foreign;
+mod other_servers;
 mod vectors;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
