@@ -351,7 +351,7 @@ mod operator_tests {
     use tower_ratelimit_service::{
         admin::{Admin, LiveSources},
         decision_counts::DecisionCounts,
-        operators::OperatorSettings,
+        operator_settings::OperatorSettings,
         rules_source::Parts,
         store::Store,
     };

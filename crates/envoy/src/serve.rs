@@ -42,15 +42,15 @@ use tower_ratelimit_service::{
     forward_auth,
     metrics::Metrics,
     probes::Draining,
+    rule_file_polling::{Watch, reload_on_change},
     rules_source::{self, Descriptors, Source, warn_of},
     shutdown::{self, Signals, Stop},
     store::{StateFile, Store, save_at_end, save_each_minute},
     telemetry::{Caller, observed},
     tls::{self, Tls},
-    watch::{Watch, reload_on_change},
 };
 pub use tower_ratelimit_service::{
-    errors::ServeError, operators::OperatorSettings, store::StoreSettings,
+    errors::ServeError, operator_settings::OperatorSettings, store::StoreSettings,
 };
 
 /// Serves until the process gets a signal to stop, then completes active requests. Operators follow it in the log, by

@@ -14,10 +14,10 @@ use crate::{
 };
 use tower_ratelimit_service::{
     errors::{ServeError, fault},
-    operators::OperatorSettings,
+    operator_settings::OperatorSettings,
+    rule_file_polling::{FilesOf, WatchedPath},
     store::StoreSettings,
     tls::TlsFiles,
-    watch::{FilesOf, WatchedPath},
 };
 
 /// The default deadline of Redis: less than the 20 milliseconds that Envoy waits by default.

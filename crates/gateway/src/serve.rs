@@ -31,14 +31,14 @@ use tower_ratelimit_service::{
     decision_counts::DecisionCounts,
     errors::{ServeError, counted, fault},
     metrics::Metrics,
-    operators::OperatorSettings,
+    operator_settings::OperatorSettings,
     probes::{Draining, probes},
+    rule_file_polling::{Watch, reload_on_change},
     rules_source::{self, Source, warn_of},
     shutdown::{self, Signals, Stop},
     store::{StateFile, Store, save_at_end, save_each_minute},
     telemetry::{Caller, observed},
     tls::{self, Tls},
-    watch::{Watch, reload_on_change},
 };
 
 /// The rules in force, as requests and operators use them.

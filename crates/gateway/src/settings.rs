@@ -12,10 +12,10 @@ use tower_ratelimit::rules::{Rules, RulesBuilder};
 use tower_ratelimit_service::{
     connections,
     errors::{ServeError, fault},
-    operators::OperatorSettings,
+    operator_settings::OperatorSettings,
+    rule_file_polling::{FilesOf, WatchedPath},
     store::{Store, StoreSettings},
     tls::{ClientTls, TlsFiles},
-    watch::{FilesOf, WatchedPath},
 };
 
 /// The default deadline of Redis, the library's.

@@ -43,16 +43,16 @@ pub mod errors;
 #[doc(hidden)]
 pub mod metrics_text;
 #[doc(hidden)]
+pub mod rule_file_polling;
+#[doc(hidden)]
 pub mod shutdown;
 #[doc(hidden)]
 pub mod tls;
-#[doc(hidden)]
-pub mod watch;
 
 #[doc(hidden)]
 pub mod connections;
 #[doc(hidden)]
-pub mod operators;
+pub mod operator_settings;
 #[doc(hidden)]
 pub mod store;
 
@@ -82,9 +82,9 @@ pub mod forward_auth;
 
 pub use self::{
     errors::ServeError,
-    operators::OperatorSettings,
+    operator_settings::OperatorSettings,
     probes::Draining,
+    rule_file_polling::FilesOf,
     store::StoreSettings,
     tls::{ClientTls, TlsFiles},
-    watch::FilesOf,
 };

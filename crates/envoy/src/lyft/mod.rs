@@ -30,4 +30,4 @@ pub(crate) use self::{
     stats::stats_name,
     yaml11_types::merge as merge_metadata,
 };
-pub use tower_ratelimit_service::watch::FilesOf;
+pub use tower_ratelimit_service::rule_file_polling::FilesOf;

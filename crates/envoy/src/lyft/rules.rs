@@ -9,7 +9,7 @@ use tower_ratelimit::Quota;
 use tower_ratelimit_rulefile::{Problem, Span};
 
 use crate::protobuf_messages::{Entry, Struct, Unit};
-use tower_ratelimit_service::watch::FilesOf;
+use tower_ratelimit_service::rule_file_polling::FilesOf;
 
 /// The rules of all domains.
 #[derive(Debug, Default)]

@@ -21,7 +21,7 @@ use super::{
     yaml11_types::{YamlType, metadata, text_or_empty, type_of, type_of_key},
 };
 use crate::protobuf_messages::Unit;
-use tower_ratelimit_service::watch::FilesOf;
+use tower_ratelimit_service::rule_file_polling::FilesOf;
 
 /// The most bytes of a file.
 const MAX_FILE_BYTES: usize = 32 << 20;

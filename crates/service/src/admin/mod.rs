@@ -58,7 +58,7 @@ pub use self::{
 use crate::{
     connections::{ConnectionLimits, MAX_CONNECTIONS, listen_unless_off, serve_routes},
     errors::ServeError,
-    operators::{OperatorSettings, read_secret},
+    operator_settings::{OperatorSettings, read_secret},
     rules_source::Source,
     shutdown::Stopped,
 };

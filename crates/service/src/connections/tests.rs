@@ -1,11 +1,11 @@
 //! Timeouts of connections, in tokio's paused time.
 
+mod accept_backlog;
 mod accepting;
+mod early_responses;
 mod grpc;
 mod http2;
-mod rest;
 mod slots;
-mod waiting;
 
 use std::{net::Ipv4Addr, sync::Arc};
 
