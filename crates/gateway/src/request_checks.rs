@@ -41,7 +41,7 @@ use tower_ratelimit_rulefile::pattern::Host;
 use tower_service::Service as _;
 use tracing::warn;
 
-use crate::events::{self, Answers};
+use crate::event_counts::{self, Answers};
 use crate::{
     bodies::Upload,
     denied_page::{self, DeniedPage, problem, too_many},
@@ -338,7 +338,7 @@ impl BodyWaits {
             declared: DeclaredLayer::by(move |parts| of_body.spend_body(parts)),
             room: Arc::new(Semaphore::new(most as usize)),
             clients: Arc::default(),
-            refused: events::refused_waits(),
+            refused: event_counts::refused_waits(),
         }
     }
 

@@ -42,7 +42,7 @@ use tokio_rustls::rustls::{
 use tower_service::Service;
 use tracing::warn;
 
-use crate::events::UpstreamErrors;
+use crate::event_counts::UpstreamErrors;
 use crate::{
     bodies::{Upload, UploadError},
     settings::{Settings, Upstream, UpstreamHttp},
