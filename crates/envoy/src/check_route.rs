@@ -34,7 +34,7 @@ use tower_ratelimit::{
 
 use crate::{
     decide::{DecideError, RateLimits, invalid},
-    json::{self, misfit, number, text_of, unknown},
+    protobuf_json::{self, misfit, number, request_of, text_of, unknown},
     protobuf_messages::{Code, RateLimitRequest, RateLimitResponse},
 };
 
@@ -110,7 +110,7 @@ impl Checks {
             Some(_) => return Err(invalid(misfit("dry_run", "true or false"))),
         };
         if object.contains_key("domain") || object.contains_key("descriptors") {
-            let request = json::request_of(&Json::Object(object)).map_err(DecideError::Invalid)?;
+            let request = request_of(&Json::Object(object)).map_err(DecideError::Invalid)?;
             return self.of_descriptors(&request, dry_run).await;
         }
         let (parts, cost) = described(&object).map_err(DecideError::Invalid)?;
@@ -277,7 +277,7 @@ fn too_many_headers() -> String {
 
 /// Adds header fields: each value is a text or a list of texts.
 fn headers(json: &Json, headers: &mut HeaderMap) -> Result<(), String> {
-    for (name, value) in json::fields(json)? {
+    for (name, value) in protobuf_json::fields(json)? {
         let values = match value {
             Json::Array(values) => values.as_slice(),
             value => std::slice::from_ref(value),

@@ -21,7 +21,7 @@ pub(crate) use self::{
     reservation::ReservedUnits,
 };
 use crate::{
-    events,
+    event_counts,
     limiters_by_period::{Charge, Counters, Measure},
     lyft::{Rules, StatsName, TooManyOrders, merge_metadata},
     protobuf_messages::{
@@ -557,7 +557,7 @@ impl RateLimits {
                 continue;
             };
             if let Some(reason) = decision.degraded_by() {
-                events::rls_degraded(reason.as_str());
+                event_counts::rls_degraded(reason.as_str());
             }
             if decision.is_denied() && !limited.charge.is_refund {
                 let RateLimitDescriptor { entries, limit, .. } = descriptor;

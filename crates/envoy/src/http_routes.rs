@@ -16,7 +16,7 @@ use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 
 use crate::{
     decide::{DecideError, RateLimits},
-    json,
+    protobuf_json,
     protobuf_messages::Code,
 };
 use tower_ratelimit_service::probes::probes;
@@ -47,7 +47,7 @@ pub(crate) fn router_ready(
 }
 
 async fn json(State(limits): State<RateLimits>, body: Bytes) -> Response<String> {
-    let answer = match json::request(&body) {
+    let answer = match protobuf_json::request(&body) {
         Ok(request) => limits.decide(&request).await,
         Err(fault) => Err(DecideError::Invalid(fault)),
     };
@@ -59,7 +59,7 @@ async fn json(State(limits): State<RateLimits>, body: Bytes) -> Response<String>
             };
             (
                 status,
-                json::response(&answer).to_string(),
+                protobuf_json::response(&answer).to_string(),
                 "application/json",
             )
         }

@@ -65,14 +65,14 @@
 mod protobuf_descriptors;
 pub mod protobuf_messages;
 
-mod json;
 pub mod lyft;
+mod protobuf_json;
 mod response_headers;
 
 pub mod limiters_by_period;
 pub mod reference_statistics;
 
-mod events;
+mod event_counts;
 
 pub mod decide;
 

@@ -27,7 +27,7 @@ use tower_service::Service;
 
 use crate::{
     decide::{RateLimits, ReservedUnits},
-    events,
+    event_counts,
     protobuf_messages::{
         Code, CommitRequest, CommitResponse, RateLimitDescriptor, RateLimitRequest, ReserveRequest,
         ReserveResponse,
@@ -213,7 +213,7 @@ impl ReservationService {
     }
 
     fn count(&self, domain: String, call: &'static str, code: &'static str) {
-        events::reservation_answered(known_domain(&self.0.limits, domain), call, code);
+        event_counts::reservation_answered(known_domain(&self.0.limits, domain), call, code);
     }
 }
 

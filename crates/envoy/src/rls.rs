@@ -23,7 +23,7 @@ use tower_service::Service;
 
 use crate::{
     decide::{DecideError, RateLimits},
-    events,
+    event_counts,
     protobuf_messages::{MAX_DESCRIPTORS, MAX_ENTRIES, RateLimitRequest, RateLimitResponse},
 };
 use tower_ratelimit_service::telemetry::Caller;
@@ -86,7 +86,7 @@ async fn should_rate_limit(
         Err(status) => code_of(status),
     };
     let domain = known_domain(&limits, request.into_inner().domain);
-    events::rls_answered(domain, code, began_at.elapsed());
+    event_counts::rls_answered(domain, code, began_at.elapsed());
     answer
 }
 

@@ -5,12 +5,14 @@
 mod admin;
 mod assignments_to_envoy;
 mod auth;
-mod calls;
 mod connections;
+#[path = "../../../envoy/tests/envoy/xds/control_plane.rs"]
+mod control_plane;
 mod docs_page;
 mod early_responses;
 mod envoy;
 mod envoy_reference_service;
+mod grpc_and_json_calls;
 mod grpcio;
 mod http;
 mod log;
@@ -21,8 +23,6 @@ mod model;
 #[cfg(feature = "otel")]
 mod otel;
 mod overflow_behind_proxies;
-#[path = "../../../envoy/tests/envoy/xds/plane.rs"]
-mod plane;
 mod prometheus;
 mod proxy;
 mod quotas;

@@ -13,8 +13,8 @@ use testkit::programs::{Process, eventually, find, free_port};
 
 use crate::{
     auth::{is_missing, login, service},
+    control_plane::{Plane, config},
     http::{get, send, try_send, upstream},
-    plane::{Plane, config},
     service_process::{Service, about},
 };
 

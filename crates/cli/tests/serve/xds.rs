@@ -12,8 +12,8 @@ use testkit::{
 use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
+    control_plane::{Plane, config},
     http::{get, send, try_send},
-    plane::{Plane, config},
     service_process::{Service, about},
 };
 

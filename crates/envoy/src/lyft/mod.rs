@@ -14,20 +14,20 @@
 //! next domain of a file with several.
 
 mod explain;
+mod limit_names;
 mod rules;
 mod rules_parser;
-mod stats;
 mod yaml11_types;
 
 pub use self::{
     explain::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit},
+    limit_names::StatsName,
     rules::{Builder, Rules},
-    stats::StatsName,
 };
 pub(crate) use self::{
+    limit_names::stats_name,
     rules::{Limit, TooManyOrders},
     rules_parser::RulesDocument,
-    stats::stats_name,
     yaml11_types::merge as merge_metadata,
 };
 pub use tower_ratelimit_service::rule_file_polling::FilesOf;

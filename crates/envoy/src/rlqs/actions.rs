@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_ratelimit::Key;
 
-use super::row::{DivisibleRate, Share};
+use super::client_share::{DivisibleRate, Share};
 use crate::{
     decide::{BucketLimit, CountedLimit},
     limiters_by_period::Measure,

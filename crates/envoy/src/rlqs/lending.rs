@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::{
+    client_share::{CUT_DELAY, Demand, DivisibleRate},
     pool::RowId,
-    row::{CUT_DELAY, Demand, DivisibleRate},
 };
 use crate::decide::{Charged, CountedLimit};
 

@@ -2,22 +2,22 @@
 //! limits that this service assigns, and reports its use.
 //!
 //! A limit that is a rate is divided into smaller rates (`pool`), by instances with one Redis together
-//! (`pool_of_instance`). Of all other limits clients get `units`, which the limit's own counter has charged.
+//! (`pool_in_redis`). Of all other limits clients get units (`lent_units`), which the limit's own counter has charged.
 
 mod actions;
+mod client_share;
 #[cfg(test)]
 mod fake_values;
 mod lending;
+mod lent_units;
 mod pool;
-mod pool_of_instance;
-mod row;
+mod pool_in_redis;
 mod shares;
 #[cfg(test)]
 mod simulation;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod units;
 
 use std::{
     convert::Infallible,
@@ -37,7 +37,7 @@ use tower_service::Service;
 pub use self::shares::RlqsSettings;
 pub(crate) use self::shares::{ClientOfBucket, ShareOfClient, Shares};
 use self::{
-    row::{ClientId, client_name},
+    client_share::{ClientId, client_name},
     shares::PoolsInRedis,
 };
 use crate::{

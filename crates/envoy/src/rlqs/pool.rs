@@ -18,7 +18,7 @@ use std::{num::NonZeroU64, time::Duration};
 
 use prost::Message as _;
 
-use super::row::{CUT_DELAY, ClientId, Demand, DivisibleRate, Row, Share};
+use super::client_share::{CUT_DELAY, ClientId, Demand, DivisibleRate, Row, Share};
 
 /// The part of the rate, as a divisor, that stays free until the pool's bucket is full.
 const KEPT: u64 = 64;
@@ -706,7 +706,7 @@ mod tests {
     use std::{num::NonZeroU64, time::Duration};
 
     use super::{Pool, RowId, StoredPool};
-    use crate::rlqs::row::{CUT_DELAY, ClientId, DivisibleRate, Row, Share};
+    use crate::rlqs::client_share::{CUT_DELAY, ClientId, DivisibleRate, Row, Share};
 
     const SECOND: Duration = Duration::from_secs(1);
     const TTL: Duration = Duration::from_secs(15);

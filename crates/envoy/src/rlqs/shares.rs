@@ -29,14 +29,14 @@ use tracing::warn;
 
 use super::{
     actions::{self, EXCESS, Treatment},
+    client_share::{CUT_DELAY, ClientId, DivisibleRate},
+    lent_units::{self, Messages, Units},
     pool::{Pool, RowId, StoredPool},
-    pool_of_instance::{Applied, LONGEST_EXCHANGE, Loss, MAX_ROWS, PoolOfInstance, ShareMessage},
-    row::{CUT_DELAY, ClientId, DivisibleRate},
-    units::{self, Messages, Units},
+    pool_in_redis::{Applied, LONGEST_EXCHANGE, Loss, MAX_ROWS, PoolOfInstance, ShareMessage},
 };
 use crate::{
     decide::{CountedLimit, RateLimits},
-    events,
+    event_counts,
     protobuf_messages::{BlanketRule, BucketAction, BucketId, RateLimitQuotaResponse},
 };
 
@@ -177,7 +177,7 @@ impl Shares {
         let starts = !state.is_ticking;
         state.is_ticking = true;
         drop(state);
-        events::rlqs_streams(1.0);
+        event_counts::rlqs_streams(1.0);
         if starts {
             tokio::spawn(self.clone().tick_while_used());
         }
@@ -187,7 +187,7 @@ impl Shares {
     /// Closes a stream after its rows have left.
     pub(super) fn close(&self, stream: u64) {
         self.state().streams.remove(&stream);
-        events::rlqs_streams(-1.0);
+        event_counts::rlqs_streams(-1.0);
     }
 
     /// Ends all streams, and those to come.
@@ -215,7 +215,7 @@ impl Shares {
         }
         let row = RowId(self.0.names.hash_one(state.name()));
         state.buckets.insert(row, (stream, Arc::clone(id)));
-        events::rlqs_buckets(1.0);
+        event_counts::rlqs_buckets(1.0);
         Some(Place { subject, row })
     }
 
@@ -230,7 +230,7 @@ impl Shares {
         stream: u64,
         id: &Arc<[u8]>,
         limit: &CountedLimit,
-    ) -> Option<units::AccountPlace> {
+    ) -> Option<lent_units::AccountPlace> {
         let row = RowId(self.state().name());
         self.0.units.enter((row, stream), id, limit)
     }
@@ -266,7 +266,7 @@ impl Shares {
         let now = self.now();
         let mut state = self.state();
         if state.buckets.remove(&place.row).is_some() {
-            events::rlqs_buckets(-1.0);
+            event_counts::rlqs_buckets(-1.0);
         }
         if let Some(pool) = state.pools.get_mut(&place.subject) {
             pool.leave(now, place.row);
@@ -323,7 +323,7 @@ impl Shares {
     }
 }
 
-impl units::Service for Shares {
+impl lent_units::Service for Shares {
     fn limits(&self) -> &RateLimits {
         &self.0.limits
     }
@@ -371,7 +371,7 @@ impl State {
             if let Err(error) = outbox.answers.try_send(Ok(response)) {
                 // Otherwise the client has ended the stream.
                 if matches!(error, mpsc::error::TrySendError::Full(_)) {
-                    events::rlqs_refused("unread");
+                    event_counts::rlqs_refused("unread");
                 }
                 outbox.end.notify_one();
                 self.streams.remove(&stream);
@@ -391,7 +391,7 @@ fn collect(
     let interval = pool.rate().interval;
     for (row, share) in pool.messages(now) {
         if let Some((stream, id)) = buckets.get(&row) {
-            events::rlqs_assigned("share");
+            event_counts::rlqs_assigned("share");
             let id = BucketId::decode(id.as_ref()).unwrap_or_default();
             let action = actions::share(&id, share, interval, ttl);
             messages.entry(*stream).or_default().push(action);
@@ -549,7 +549,7 @@ impl Shares {
         self.add_shares(&state, &mut actions, (messages, interval));
         let rule = self.0.settings.excess();
         for row in &applied.refused {
-            events::rlqs_refused("rows");
+            event_counts::rlqs_refused("rows");
             add_blanket(&state, &mut actions, *row, (rule, EXCESS));
         }
         state.send(actions);
@@ -633,7 +633,7 @@ fn add(
     action: impl FnOnce(&BucketId) -> BucketAction,
 ) {
     if let Some((stream, id)) = state.buckets.get(&row) {
-        events::rlqs_assigned(kind);
+        event_counts::rlqs_assigned(kind);
         let id = BucketId::decode(id.as_ref()).unwrap_or_default();
         actions.entry(*stream).or_default().push(action(&id));
     }
@@ -742,7 +742,7 @@ impl Shares {
                 let (state, now) = (self.state(), self.now());
                 let clients = clients.filter_map(|client| {
                     let (opened_at, name) = state.stream(client.stream)?;
-                    let a_second = |units: u64| units as f64 / units::LEASE as f64;
+                    let a_second = |units: u64| units as f64 / lent_units::LEASE as f64;
                     Some(ClientOfBucket {
                         name: Some(name),
                         age: Some(now.saturating_sub(opened_at)),

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use self::{clients::Clients, instances::Instances, random::Random};
 use super::{
+    client_share::DivisibleRate,
     pool::{Design, Pool},
-    row::DivisibleRate,
 };
 
 const STEP: Duration = Duration::from_millis(50);

@@ -16,13 +16,13 @@ use tower_ratelimit::Key;
 
 use super::{
     actions::{self, EXCESS, Treatment},
-    row::{ClientId, DivisibleRate},
+    client_share::{ClientId, DivisibleRate},
+    lent_units,
     shares::{BucketSlot, Outbox, Place, Shares, StreamMessage},
-    units,
 };
 use crate::{
     decide::{BucketLimit, CountedLimit},
-    events,
+    event_counts,
     protobuf_messages::{
         BlanketRule, BucketAction, BucketId, BucketQuotaUsage, RateLimitQuotaUsageReports,
     },
@@ -72,7 +72,7 @@ enum Assigned {
     Nothing,
     Blanket(BlanketRule, Duration),
     Share(Place),
-    Units(units::AccountPlace),
+    Units(lent_units::AccountPlace),
 }
 
 /// The requests of a report.
@@ -155,11 +155,11 @@ impl Reports {
         }
         let is_other = !domain.is_empty() && domain != self.domain;
         if self.domain.is_empty() || is_other {
-            events::rlqs_refused("domain");
+            event_counts::rlqs_refused("domain");
             let text = "the first message of a stream has a domain, and the others no other one";
             return Err(Status::invalid_argument(text));
         }
-        events::rlqs_reported(bucket_quota_usages.len());
+        event_counts::rlqs_reported(bucket_quota_usages.len());
         let mut all = Requests {
             allowed: 0,
             denied: 0,
@@ -180,7 +180,7 @@ impl Reports {
         let rules = self.shares.limits().rules();
         let is_known = rules.is_some_and(|rules| rules.knows(&self.domain));
         let known = is_known.then(|| self.domain.clone());
-        events::rlqs_requested(known, all.allowed, all.denied);
+        event_counts::rlqs_requested(known, all.allowed, all.denied);
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl Reports {
             }
             BucketLimit::Shadow(limit) => {
                 if !self.shares.units().count_shadow(limit.clone(), requests) {
-                    events::rlqs_refused("all");
+                    event_counts::rlqs_refused("all");
                 }
             }
             BucketLimit::Nothing | BucketLimit::Ambiguous => {}
@@ -332,7 +332,7 @@ impl Reports {
 
     /// Answers a bucket without keeping it.
     fn refuse(&mut self, reason: &'static str, id: &BucketId, requests: u64) {
-        events::rlqs_refused(reason);
+        event_counts::rlqs_refused(reason);
         if requests == 0 {
             return self.abandon(id);
         }
@@ -340,12 +340,12 @@ impl Reports {
     }
 
     fn assign(&mut self, id: &BucketId, rule: BlanketRule, ttl: Duration) {
-        events::rlqs_assigned(actions::kind(rule));
+        event_counts::rlqs_assigned(actions::kind(rule));
         self.actions.push(actions::blanket(id, rule, ttl));
     }
 
     fn abandon(&mut self, id: &BucketId) {
-        events::rlqs_assigned("abandon");
+        event_counts::rlqs_assigned("abandon");
         self.actions.push(actions::abandon(id));
     }
 

@@ -504,7 +504,7 @@ fn messages_have_the_numbers_of_envoy() {
         (7, 9)
     );
 
-    let share = super::row::Share { tokens: 5, size: 3 };
+    let share = super::client_share::Share { tokens: 5, size: 3 };
     let action = super::actions::share(&id(&[("k", "v")]), share, 60, 15 * SECOND);
     let bytes = [
         0x0a, 8, 0x0a, 6, 0x0a, 1, b'k', 0x12, 1, b'v', 0x12, 18, 0x12, 2, 0x08, 15, 0x1a, 12,

@@ -20,8 +20,8 @@ use tower_ratelimit_envoy::{
 };
 
 use crate::lyft::{
-    bench::{Bench, SHORT_UNITS, request, rules},
     model::Dice,
+    rules_in_process::{Bench, SHORT_UNITS, request, rules},
 };
 
 const RULES: &str = "domain: rl

@@ -8,8 +8,8 @@ use super::{
     random::Random,
 };
 use crate::rlqs::{
+    client_share::{CUT_DELAY, ClientId, DivisibleRate, Share},
     pool::RowId,
-    row::{CUT_DELAY, ClientId, DivisibleRate, Share},
 };
 
 const NANO: u64 = 1_000_000_000;

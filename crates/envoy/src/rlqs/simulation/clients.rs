@@ -8,8 +8,8 @@ use super::{
     random::Random,
 };
 use crate::rlqs::{
+    client_share::{ClientId, DivisibleRate, Share},
     pool::{Pool, RowId},
-    row::{ClientId, DivisibleRate, Share},
 };
 
 const NANO: u64 = 1_000_000_000;

@@ -8,9 +8,9 @@ use super::{
     random::Random,
 };
 use crate::rlqs::{
+    client_share::{CUT_DELAY, ClientId, DivisibleRate, Share},
     pool::RowId,
-    pool_of_instance::{Applied, PoolOfInstance, ShareMessage},
-    row::{CUT_DELAY, ClientId, DivisibleRate, Share},
+    pool_in_redis::{Applied, PoolOfInstance, ShareMessage},
 };
 
 /// Redis's clock minus that of the instances.

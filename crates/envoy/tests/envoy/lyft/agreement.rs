@@ -18,8 +18,8 @@ use tower_ratelimit_envoy::{
 };
 
 use super::{
-    bench::{Bench, SHORT_UNITS, START, rules},
     model::{Dice, Model, nodes, request},
+    rules_in_process::{Bench, SHORT_UNITS, START, rules},
 };
 
 /// Generates rules and requests until this many requests were compared.

@@ -19,7 +19,7 @@ use tower_ratelimit_envoy::{
     protobuf_messages::{Code, Unit},
 };
 
-use super::bench::{Bench, passes, reported, request, rules};
+use super::rules_in_process::{Bench, passes, reported, request, rules};
 
 const OWN: &str = "domain: rl
 descriptors:
@@ -86,7 +86,10 @@ async fn periods_of_several_units() {
     assert_eq!((limit.unit(), limit.unit_multiplier), (Unit::Week, Some(2)));
     let period = 14 * 86_400;
     let reset = status.duration_until_reset.unwrap().seconds;
-    assert_eq!(reset, period - super::bench::START.cast_signed() % period);
+    assert_eq!(
+        reset,
+        period - super::rules_in_process::START.cast_signed() % period
+    );
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Files of Envoy's reference service have the same meaning: each row of that behaviour is a test.
 
-mod admitted;
 mod agreement;
-pub(crate) mod bench;
+mod charges_of_admitted;
 mod charging;
 mod extensions;
 mod faults;
 mod files;
+mod limit_names;
 mod matching;
 pub(crate) mod model;
 mod modes;
-mod names;
+pub(crate) mod rules_in_process;

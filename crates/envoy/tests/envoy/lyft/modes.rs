@@ -8,7 +8,7 @@ use tower_ratelimit_envoy::{
     },
 };
 
-use super::bench::{Bench, passes, reported, request};
+use super::rules_in_process::{Bench, passes, reported, request};
 
 const MODES: &str = "domain: rl
 descriptors:
@@ -38,9 +38,9 @@ async fn shadowed_limit_is_counted_and_passes() {
         assert_eq!(reported(&response), [(true, 0)]);
     }
     let unshadowed = MODES.replace("shadow_mode: true", "shadow_mode: false");
-    bench
-        .limits
-        .set_rules(super::bench::rules(&unshadowed.replace(": 1}", ": 5}")));
+    bench.limits.set_rules(super::rules_in_process::rules(
+        &unshadowed.replace(": 1}", ": 5}"),
+    ));
     assert_eq!(
         reported(&bench.call(&["shadow=1"]).await),
         [(true, 0)],

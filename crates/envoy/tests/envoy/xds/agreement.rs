@@ -16,7 +16,7 @@ use tower_ratelimit_envoy::{
     xds,
 };
 
-use super::plane::{TYPE_URL, resource};
+use super::control_plane::{TYPE_URL, resource};
 use crate::lyft::model::{Dice, nodes, request};
 
 /// Twelve seconds after the start of a minute, an hour, a day and a week.

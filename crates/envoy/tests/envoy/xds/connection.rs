@@ -9,7 +9,7 @@ use testkit::{
 use tokio::net::TcpListener;
 
 use super::{
-    plane::{Plane, config},
+    control_plane::{Plane, config},
     service::{Service, at},
 };
 

@@ -5,7 +5,7 @@ use tower_ratelimit_envoy::protobuf_messages::{
 };
 
 use super::{
-    plane::{Plane, config, resource},
+    control_plane::{Plane, config, resource},
     service::{Service, at},
 };
 

@@ -2,8 +2,8 @@
 
 mod agreement;
 mod connection;
+mod control_plane;
 mod faults;
-mod plane;
 mod service;
 mod sets;
 mod tls;

@@ -8,7 +8,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tower_ratelimit_envoy::protobuf_messages::ValueKind;
 
 use super::{
-    plane::{Plane, TYPE_URL, config},
+    control_plane::{Plane, TYPE_URL, config},
     service::{Service, at, send},
 };
 

@@ -10,7 +10,7 @@ use testkit::{
 use tower_ratelimit_envoy::{ClientTls, xds::ControlPlane};
 
 use super::{
-    plane::{Plane, config},
+    control_plane::{Plane, config},
     service::{Service, at},
 };
 

@@ -12,8 +12,8 @@ use tower_ratelimit_envoy::{
 };
 
 use super::{
-    bench::{Bench, SHORT_UNITS, START},
     model::{Dice, nodes, request},
+    rules_in_process::{Bench, SHORT_UNITS, START},
 };
 
 /// The status of each descriptor.

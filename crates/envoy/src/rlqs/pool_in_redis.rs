@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use super::{
+    client_share::{CUT_DELAY, ClientId, DivisibleRate, Row, Share},
     pool::{Pool, RowId, StoredPool},
-    row::{CUT_DELAY, ClientId, DivisibleRate, Row, Share},
 };
 
 /// The most rows of a pool.
@@ -521,8 +521,8 @@ mod tests {
 
     use super::{Loss, PoolOfInstance, ShareMessage};
     use crate::rlqs::{
+        client_share::DivisibleRate,
         pool::{RowId, StoredPool},
-        row::DivisibleRate,
     };
 
     const SECOND: Duration = Duration::from_secs(1);

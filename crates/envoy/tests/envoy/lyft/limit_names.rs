@@ -2,7 +2,7 @@
 
 use tower_ratelimit_envoy::protobuf_messages::{RateLimitOverride, Unit};
 
-use super::bench::{descriptor, rules};
+use super::rules_in_process::{descriptor, rules};
 
 const RULES: &str = "domain: rl
 descriptors:

@@ -9,7 +9,7 @@
 //!    old one, so the new one is full. A further time to live for the same bucket keeps its level; it is sent only while
 //!    the client surely has the bucket, since it would fill a new one.
 //! 2. A lease counts in each window in which it may be spent: until its time to live and the
-//!    [delay of a cut](super::row::CUT_DELAY) after the last message about it. After a message that ends it, twice that
+//!    [delay of a cut](super::client_share::CUT_DELAY) after the last message about it. After a message that ends it, twice that
 //!    delay, unless the stream ends meanwhile, so that the message may be lost. Where a window ends before, its units are
 //!    charged in the next one, beyond the limit if need be, before anything else is lent. This holds for a client whose
 //!    stream has ended, too.
@@ -58,7 +58,7 @@ use super::{
 };
 use crate::{
     decide::{Charged, CountedLimit, KeyCounter, LimitOfBucket, RateLimits, UnitOp},
-    events,
+    event_counts,
     protobuf_messages::{BlanketRule, BucketAction, BucketId},
 };
 
@@ -141,7 +141,7 @@ impl Units {
         }
         state.accounts += 1;
         state.clients.insert(row, (stream, Arc::clone(id)));
-        events::rlqs_buckets(1.0);
+        event_counts::rlqs_buckets(1.0);
         let counter = Arc::clone(&limit.counter);
         Some(AccountPlace { counter, row })
     }
@@ -184,7 +184,7 @@ impl Units {
     pub(super) fn leave(&self, place: &AccountPlace) {
         let mut state = self.state();
         if state.clients.remove(&place.row).is_some() {
-            events::rlqs_buckets(-1.0);
+            event_counts::rlqs_buckets(-1.0);
         }
         match state.lendings.get_mut(&place.counter) {
             Some(lending) => lending.leave(place.row),
@@ -248,7 +248,7 @@ impl State {
                 "allow"
             }
         };
-        events::rlqs_assigned(kind);
+        event_counts::rlqs_assigned(kind);
     }
 }
 
@@ -398,7 +398,7 @@ async fn results<T>(
             Err(_) => None,
         };
         if charged.is_none() {
-            events::rlqs_refused("store");
+            event_counts::rlqs_refused("store");
         }
         results.push((operation, charged));
     }

@@ -3,7 +3,9 @@
 use std::{collections::VecDeque, time::Duration};
 
 use super::simulation::{STEP, TTL};
-use crate::rlqs::{lending::Message, pool::RowId, row::CUT_DELAY, simulation::random::Random};
+use crate::rlqs::{
+    client_share::CUT_DELAY, lending::Message, pool::RowId, simulation::random::Random,
+};
 
 /// The longest delays of a simulation, in steps: none, up to that of cuts, and 30 seconds.
 const DELAYS: [u64; 4] = [1, 21, 21, 300];
