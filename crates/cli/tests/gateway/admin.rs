@@ -8,8 +8,8 @@ use testkit::programs::eventually;
 use crate::{
     gateway_process::{Gateway, RULES, bounded},
     metrics::reported,
+    raw_http1::Wire,
     upstream::Upstream,
-    wire::Wire,
 };
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";

@@ -6,8 +6,8 @@ use testkit::browser::Browser;
 
 use crate::{
     gateway_process::{Gateway, bounded},
+    raw_http1::{Head, Wire},
     upstream::Upstream,
-    wire::{Head, Wire},
 };
 
 const RULES: &str = "

@@ -6,8 +6,8 @@ use testkit::programs::{Process, eventually};
 
 use crate::{
     gateway_process::{Gateway, RULES, bounded},
+    raw_http1::{Head, Wire},
     upstream::Upstream,
-    wire::{Head, Wire},
 };
 
 const BROWSER: &str = "accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";

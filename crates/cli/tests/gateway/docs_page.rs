@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use testkit::programs::{Process, eventually, free_port};
 
-use crate::{gateway_process::bounded, upstream::Upstream, wire::Wire};
+use crate::{gateway_process::bounded, raw_http1::Wire, upstream::Upstream};
 
 const PAGE: &str = include_str!("../../../gateway/docs/gateway.md");
 

@@ -5,9 +5,9 @@ use testkit::programs::free_port;
 
 use crate::{
     gateway_process::{Gateway, bounded},
-    program::{Program, is_missing},
+    other_programs::{Program, is_missing},
+    raw_http1::{Head, Wire},
     upstream::Upstream,
-    wire::{Head, Wire},
 };
 
 /// Bytes that the gateway reads after its response, to keep the connection.

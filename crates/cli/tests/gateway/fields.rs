@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use crate::{
     gateway_process::{Gateway, bounded},
+    raw_http1::{Head, Wire},
     upstream::Upstream,
-    wire::{Head, Wire},
 };
 
 /// The forwarded head of this request from that address.

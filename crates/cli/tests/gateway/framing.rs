@@ -3,8 +3,8 @@
 
 use crate::{
     gateway_process::{Gateway, bounded},
+    raw_http1::Wire,
     upstream::Upstream,
-    wire::Wire,
 };
 
 /// The status of the first response to these bytes, and the number of responses.

@@ -5,7 +5,7 @@ use std::{fs, process::Command, time::Duration};
 use tempfile::TempDir;
 use testkit::programs::{Process, eventually, free_port};
 
-use crate::wire::Wire;
+use crate::raw_http1::Wire;
 
 /// Limits with periods longer than any test, and none for the other paths.
 pub(crate) const RULES: &str = "client_ip: {trust: [127.0.0.7]}

@@ -4,9 +4,9 @@ use std::fs;
 
 use crate::{
     gateway_process::{Gateway, bounded},
-    program::{Program, is_missing},
+    other_programs::{Program, is_missing},
+    raw_http1::Wire,
     upstream::Upstream,
-    wire::Wire,
 };
 
 /// Spellings of the limited host that an upstream may accept and rules once did not match.

@@ -10,8 +10,8 @@ use crate::{
     admin::{look, operate},
     gateway_process::{Gateway, bounded},
     metrics::reported,
+    raw_http1::Wire,
     upstream::Upstream,
-    wire::Wire,
 };
 
 /// Two requests at the same time for each bearer token.

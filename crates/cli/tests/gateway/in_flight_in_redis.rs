@@ -5,8 +5,8 @@ use testkit::{needs, programs::eventually, servers::Setup};
 use crate::{
     gateway_process::{Gateway, bounded},
     in_flight::{begin, status, until_free},
+    raw_http1::Wire,
     upstream::Upstream,
-    wire::Wire,
 };
 
 /// Longer than any delay of Redis on a busy machine.

@@ -3,7 +3,7 @@
 use serde_json::{Value, from_str};
 use testkit::llm::{bodies, formats::of_4_000_tokens};
 
-use crate::wire::Wire;
+use crate::raw_http1::Wire;
 
 /// Whether a path is one of the formats'.
 pub(crate) fn responds_to(path: &str) -> bool {

@@ -9,8 +9,8 @@ use testkit::{browser::Browser, needs, programs::eventually, servers::Setup};
 
 use crate::{
     gateway_process::{Gateway, bounded},
+    raw_http1::{Head, Wire},
     upstream::Upstream,
-    wire::{Head, Wire},
 };
 
 const SIZES: [(u32, u32); 3] = [(1280, 1000), (760, 1000), (320, 1400)];

@@ -4,8 +4,8 @@ use testkit::programs::{eventually, free_port};
 
 use crate::{
     gateway_process::{Gateway, bounded},
+    raw_http1::Wire,
     upstream::Upstream,
-    wire::Wire,
 };
 
 /// The text of `/metrics`.

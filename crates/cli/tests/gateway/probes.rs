@@ -6,8 +6,8 @@ use testkit::programs::eventually;
 
 use crate::{
     gateway_process::{Gateway, bounded},
+    raw_http1::Wire,
     upstream::Upstream,
-    wire::Wire,
 };
 
 async fn status(port: u16, path: &str) -> u16 {

@@ -5,9 +5,9 @@ use std::{fs, net::Ipv4Addr};
 
 use crate::{
     gateway_process::{Gateway, bounded},
-    program::{Program, is_missing},
+    other_programs::{Program, is_missing},
+    raw_http1::Wire,
     upstream::Upstream,
-    wire::Wire,
 };
 
 /// The address of the proxies' connections.

@@ -8,8 +8,8 @@ use crate::{
     gateway_process::{Gateway, bounded},
     http2,
     metrics::reported,
+    raw_http1::{Head, Wire},
     upstream::Upstream,
-    wire::{Head, Wire},
 };
 
 const RULES: &str = "

@@ -14,8 +14,8 @@ use testkit::{
 
 use crate::{
     gateway_process::{Gateway, bounded},
+    raw_http1::Wire,
     upstream::Upstream,
-    wire::Wire,
 };
 
 async fn ready(gateway: &Gateway) -> u16 {

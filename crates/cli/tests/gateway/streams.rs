@@ -4,8 +4,8 @@ use testkit::programs::eventually;
 
 use crate::{
     gateway_process::{Gateway, bounded},
+    raw_http1::Wire,
     upstream::{CHUNK, LARGE, Upstream},
-    wire::Wire,
 };
 
 async fn both() -> (Upstream, Gateway) {

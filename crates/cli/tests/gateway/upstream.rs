@@ -9,7 +9,7 @@ use tokio::{net::TcpListener, sync::Semaphore};
 
 use crate::{
     language_model,
-    wire::{Head, Wire},
+    raw_http1::{Head, Wire},
 };
 
 /// The size of the bodies of `/download` and `/count`.

@@ -10,7 +10,7 @@ use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
 use crate::{
     gateway_process::{Gateway, bounded},
-    wire::Wire,
+    raw_http1::Wire,
 };
 
 /// An upstream that sends these bytes on each connection, after the header of its request.

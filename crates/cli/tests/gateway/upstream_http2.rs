@@ -12,7 +12,7 @@ use tonic::Code;
 use crate::{
     gateway_process::{Gateway, bounded},
     http2::{about, health, health_client},
-    program::{Program, is_missing},
+    other_programs::{Program, is_missing},
     tls_relay::{Plain, TlsRelay},
     upstream::Upstream,
 };

@@ -1,14 +1,14 @@
 //! `replay`: logs of all kinds, and the effects of quotas and rules on them.
 
+mod agreement_with_limiter;
 mod clients;
-mod clocks;
+mod clocks_that_jump;
 mod counts;
-mod exits;
+mod exit_codes;
 mod fields;
 mod files;
-mod hostile;
-mod left_out;
-mod limiter;
+mod filters;
+mod invalid_lines;
 mod report;
 mod rules;
 mod suggestions;

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use crate::{
     gateway_process::{Gateway, RULES, bounded},
+    raw_http1::Wire,
     upstream::Upstream,
-    wire::Wire,
 };
 
 /// The error of the process, which exits with 2.

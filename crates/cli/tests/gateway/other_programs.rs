@@ -5,7 +5,7 @@ use std::{fs, process::Command};
 use tempfile::TempDir;
 use testkit::programs::{Process, eventually, find, free_port, missing};
 
-use crate::wire::Wire;
+use crate::raw_http1::Wire;
 
 /// Whether a test has to be left out because the program is not installed.
 pub(crate) fn is_missing(program: &str, package: &str) -> bool {
