@@ -6,11 +6,8 @@ mod view;
 
 pub use self::key_state::State;
 use super::{
-    Bucket, ClockSkew, Most, Refund, TokenBucket, Verdict, View,
-    eviction_weight::{EvictionWeight, Fading},
-    fixed_window::FixedWindow,
-    sliding_log::SlidingLog,
-    sliding_window::SlidingWindow,
+    Bucket, ClockSkew, EvictionWeight, Fading, Most, Refund, TokenBucket, Verdict, View,
+    fixed_window::FixedWindow, sliding_log::SlidingLog, sliding_window::SlidingWindow,
     varying::Limits,
 };
 use crate::{

@@ -7,7 +7,6 @@
 mod calendar;
 #[cfg(feature = "calendar")]
 mod calendar_quotas;
-mod counter_kind;
 mod display;
 mod owned_quota;
 #[doc(hidden)]
@@ -23,7 +22,6 @@ mod serde;
 )]
 #[doc(hidden)]
 pub mod settings;
-mod time_of_day;
 mod unit_name;
 mod validate;
 #[doc(hidden)]
@@ -34,16 +32,16 @@ mod zone;
 
 #[doc(hidden)]
 pub use self::calendar::Calendar;
-pub(crate) use self::counter_kind::Kind;
+pub(crate) use self::calendar::DayLimits;
 pub(crate) use self::owned_quota::DEFAULT_NAME;
-pub(crate) use self::time_of_day::DayLimits;
 #[doc(hidden)]
 pub use self::validate::{MAX_COUNT, MAX_REFILL_NANOS, MIN_INTERVAL_NANOS, check_name};
+pub(crate) use self::value::Kind;
 #[cfg(feature = "calendar")]
 pub(crate) use self::{calendar::CalendarUnit, zone::kept_zone};
 pub use self::{
+    calendar::TimeOfDay,
     owned_quota::{IntoQuotas, OwnedQuota, QuotaList},
-    time_of_day::TimeOfDay,
     unit_name::UnitName,
     value::Algorithm,
 };

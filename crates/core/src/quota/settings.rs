@@ -3,10 +3,9 @@
 use std::{borrow::Cow, fmt, str::FromStr};
 
 use super::{
-    Algorithm, Quota, UnitName,
+    Algorithm, Quota, UnitName, calendar,
     calendar::Calendar,
     parse::{Fault, PeriodText, Shortened, Token, period},
-    time_of_day,
     validate::refuse,
     value::ALGORITHMS,
     varying,
@@ -262,7 +261,7 @@ fn text(value: Option<impl fmt::Display>) -> Option<String> {
 }
 
 fn number<N: FromStr>(text: &str) -> Result<N, ConfigError> {
-    let number = time_of_day::number(text);
+    let number = calendar::number(text);
     number.map_or_else(
         || refuse(Kind::Overflow, format!("{} is too large", Shortened(text))),
         Ok,

@@ -450,7 +450,7 @@ const NUMBERS: usize = 2 * WAYS;
 /// provides zeroed memory page by page when it is touched, so a table takes memory only where it has keys;
 /// an allocator that has memory of an earlier table zeroes it at once.
 #[derive(Debug)]
-pub(super) struct Buckets {
+struct Buckets {
     memory: OnceLock<Memory>,
     count: usize,
 }
@@ -465,30 +465,30 @@ struct Memory {
 
 /// One bucket.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct CacheLine<'a>(&'a [AtomicU64; NUMBERS]);
+struct CacheLine<'a>(&'a [AtomicU64; NUMBERS]);
 
 /// One entry: the tag of its key, and the key's state.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry<'a> {
+struct Entry<'a> {
     #[doc(hidden)]
     pub tag: &'a AtomicU64,
-    pub(super) state: &'a AtomicU64,
+    state: &'a AtomicU64,
 }
 
 impl Buckets {
-    pub(super) const fn new(count: usize) -> Self {
+    const fn new(count: usize) -> Self {
         Self {
             memory: OnceLock::new(),
             count,
         }
     }
 
-    pub(super) fn count(&self) -> usize {
+    fn count(&self) -> usize {
         self.count
     }
 
     /// Allocates the buckets, unless they are. `None` if there is no memory, or no bucket.
-    pub(super) fn made(&self) -> Option<&Self> {
+    fn made(&self) -> Option<&Self> {
         if self.memory.get().is_none() {
             let _other_was_first = self.memory.set(Memory::try_new(self.count)?);
         }
@@ -497,7 +497,7 @@ impl Buckets {
 
     /// The two buckets of a key; `None` if none are allocated.
     #[inline]
-    pub(super) fn of_key(&self, key: KeyHash) -> Option<[CacheLine<'_>; 2]> {
+    fn of_key(&self, key: KeyHash) -> Option<[CacheLine<'_>; 2]> {
         let memory = self.memory.get()?;
         // Not by `map`, which is not inlined.
         let [first, second] = key.buckets(self.count);
@@ -505,12 +505,12 @@ impl Buckets {
     }
 
     /// The bucket with this index, if they are allocated.
-    pub(super) fn get(&self, bucket: usize) -> Option<CacheLine<'_>> {
+    fn get(&self, bucket: usize) -> Option<CacheLine<'_>> {
         Some(self.memory.get()?.line(bucket))
     }
 
     /// All buckets; none if they are not allocated.
-    pub(super) fn iter(&self) -> impl Iterator<Item = CacheLine<'_>> {
+    fn iter(&self) -> impl Iterator<Item = CacheLine<'_>> {
         (0..self.count).map_while(|bucket| self.get(bucket))
     }
 }
@@ -539,7 +539,7 @@ impl Memory {
 
 impl<'a> CacheLine<'a> {
     #[inline]
-    pub(super) fn entry(self, at: usize) -> Entry<'a> {
+    fn entry(self, at: usize) -> Entry<'a> {
         Entry {
             tag: &self.0[2 * at],
             state: &self.0[2 * at + 1],
@@ -547,7 +547,7 @@ impl<'a> CacheLine<'a> {
     }
 
     #[inline]
-    pub(super) fn entries(self) -> impl Iterator<Item = Entry<'a>> {
+    fn entries(self) -> impl Iterator<Item = Entry<'a>> {
         (0..WAYS).map(move |at| self.entry(at))
     }
 }
