@@ -127,6 +127,12 @@ mod body;
 pub mod limit;
 
 #[cfg(feature = "redis")]
+mod lease_registry;
+
+#[cfg(feature = "redis")]
+mod lease_renewer;
+
+#[cfg(feature = "redis")]
 mod leases;
 
 #[cfg(feature = "redis")]

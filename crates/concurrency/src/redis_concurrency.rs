@@ -7,7 +7,7 @@ use super::{
     permits::{IntoPermits, PermitSource, Permits},
     shared_permits::SharedPermits,
 };
-use crate::leases::lease::Leases;
+use crate::leases::Leases;
 use tower_ratelimit_core::error::{ConfigError, ConfigErrorKind};
 use tower_ratelimit_shared::fallback::OnFailure;
 use tower_ratelimit_store::{

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::in_flight::{Grant, Holder, InFlight};
-use crate::leases::lease::{Acquired, Lease, Leases};
+use crate::leases::{Acquired, Lease, Leases};
 use tower_ratelimit_core::{decision::Policy, error::LimiterError, key::Key, quota::Priority};
 pub(crate) use tower_ratelimit_shared::fallback::{Action, OnFailure};
 use tower_ratelimit_store::error::StoreError;

@@ -341,7 +341,7 @@ async fn requests_one_after_another_never_meet() {
 async fn a_lease_that_is_requested_twice_is_one() {
     needs!(redis);
     let server = Server::start().await;
-    let script = include_str!("../../../crates/concurrency/src/leases/permit_leases.lua");
+    let script = include_str!("../../../crates/concurrency/src/permit_leases.lua");
     let request = async || -> Vec<i64> {
         let words = ["EVAL", script, "1", "rl:v1:test.leases:a", "1", "60000000"];
         let words = words

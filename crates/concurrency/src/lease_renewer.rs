@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::registry::{Due, LeaseBatch, LeaseName, Registry, Step};
+use super::lease_registry::{Due, LeaseBatch, LeaseName, Registry, Step};
 use tower_ratelimit_core::lock::unpoisoned;
 use tower_ratelimit_store::{
     LUA_MAX_INT,

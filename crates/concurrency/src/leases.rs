@@ -1,4 +1,17 @@
-//! Leases: acquired in Redis, renewed while in use, released when dropped.
+//! Leases: permits that expire if the process that holds them dies.
+//!
+//! In: a key that needs a permit. Out: a `Lease` to hold, or a refusal. The server keeps a list of leases for each subject.
+//!
+//! 1. `leases.rs` names the lease, notes it in the registry of this process (`lease_registry.rs`), and calls the script
+//!    `permit_leases.lua`, which drops expired leases of the subject and adds this one if it fits.
+//! 2. One task (`lease_renewer.rs`) renews the leases in use: each after a third of its length, so two renewals may fail.
+//! 3. A dropped lease wakes the task, which releases it. A release that fails is sent again. The drop itself never
+//!    waits, so a lease may be dropped on any thread.
+//! 4. The task ends when the registry is empty; the next lease starts another one. While the breaker is open it sends
+//!    nothing that is due.
+//!
+//! Example: a process is killed with three permits of a key. Nobody renews them, so the server drops them when they expire,
+//! at the next request for a permit of that key.
 
 use std::{
     fmt,
@@ -12,8 +25,8 @@ use std::{
 use siphasher::sip::SipHasher13;
 use tokio::time::Instant;
 
-pub(crate) use super::renewer::Acquired;
-use super::{registry::LeaseName, renewer::Renewer};
+pub(crate) use super::lease_renewer::Acquired;
+use super::{lease_registry::LeaseName, lease_renewer::Renewer};
 use tower_ratelimit_core::{hash_seed::keyed_hash, key::Key};
 use tower_ratelimit_store::{
     error::{StoreError, StoreErrorKind},
