@@ -123,7 +123,8 @@ pub use tower_ratelimit_budgets::llm::declared_layer::{
 };
 pub use tower_ratelimit_layer::rate_limit::{
     Decisions, Exhausted, Exposed, Followed, Gate, GateFuture, Missing, RateLimit, ResponseFuture,
-    SpendBody, SpendExhausted, SpendFuture, SpendLimit, Spent,
+    SpendBody, SpendExhausted, SpendFuture, SpendLimit, Spent, UploadBody, UploadCount,
+    UploadLayer,
 };
 #[cfg(feature = "tokio")]
 pub use tower_ratelimit_layer::rate_limit::{settled, spending::begun_body::DeclaredBody};

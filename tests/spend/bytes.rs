@@ -1,7 +1,9 @@
 //! Limits of the bytes of bodies.
 
 use std::{
+    convert::Infallible,
     pin::Pin,
+    sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -10,10 +12,12 @@ use bytes::{Buf, Bytes as Data};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use testkit::{limiter, llm::StreamingBody, now};
-use tower::{Layer, Service, service_fn};
+use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Global, Key, LocalLimiter, Quota, RateLimitLayer, SpendLayer, rate_limit::Exhausted,
-    reject::RejectionBody, spend::Bytes,
+    Global, Key, LocalLimiter, Quota, RateLimitLayer, SpendLayer,
+    rate_limit::{Exhausted, SpendBody, UploadBody, UploadLayer},
+    reject::RejectionBody,
+    spend::Bytes,
 };
 
 use crate::{
@@ -208,4 +212,126 @@ fn use_of_100_downloads_at_once_is_below_the_bound_and_owed_to_the_byte() {
     // Two buckets, what returns, the debt, and a reservation and a step of each.
     assert!(used <= 3 * LIMIT + LIMIT * 5 + 100 * 1_000);
     assert_eq!(wait.as_micros() as u64, (used - LIMIT + 1) * 600);
+}
+
+/// The units that are taken of the limit after each frame of a request's body.
+type Reads = Arc<Mutex<Vec<u64>>>;
+
+/// A service that reads so many frames of the request's body.
+fn uploads(
+    limiter: &LocalLimiter,
+    bytes: Bytes,
+    frames: usize,
+) -> (
+    impl Service<
+        Request<StreamingBody>,
+        Response = Response<SpendBody<StreamingBody>>,
+        Error = Infallible,
+    > + Clone,
+    Reads,
+) {
+    let layer = RateLimitLayer::new(limiter.clone(), Global).spending(bytes);
+    let (seen, limiter) = (Reads::default(), limiter.clone());
+    let reads = Arc::clone(&seen);
+    let inner = service_fn(move |request: Request<UploadBody<StreamingBody>>| {
+        let (reads, limiter) = (Arc::clone(&reads), limiter.clone());
+        async move {
+            let mut body = request.into_body();
+            for _ in 0..frames {
+                if !matches!(next(&mut body), Some(Ok(_))) {
+                    break;
+                }
+                reads.lock().unwrap().push(taken(&limiter));
+            }
+            Ok(Response::new(self::body(200)))
+        }
+    });
+    let layer = layer.reserve(500).step(500);
+    (layer.layer(UploadLayer.layer(inner)), seen)
+}
+
+fn upload(length: Option<&str>, body: StreamingBody) -> Request<StreamingBody> {
+    let request = Request::post("/");
+    let request = match length {
+        Some(length) => request.header("content-length", length),
+        None => request.header("transfer-encoding", "chunked"),
+    };
+    request.body(body).unwrap()
+}
+
+#[test]
+fn upload_of_unknown_length_is_charged_in_steps_while_it_passes() {
+    let (limiter, _) = limiter(quota());
+    let (mut service, seen) = uploads(&limiter, Bytes::both(), 100);
+    let answer = now(service.call(upload(None, body(1_700)))).unwrap();
+    // Both sides reserve 500.
+    let seen: Vec<_> = seen.lock().unwrap().clone();
+    assert_eq!(
+        (seen[0], seen[13], seen[14], seen[16]),
+        (1_000, 1_000, 1_500, 1_500)
+    );
+    read(answer.into_body());
+    assert_eq!(taken(&limiter), 1_900);
+}
+
+#[test]
+fn upload_that_declares_more_than_it_sends_is_charged_what_has_passed() {
+    let (limiter, _) = limiter(quota());
+    let (mut service, _) = uploads(&limiter, Bytes::request(), 100);
+    let broken = body(3_000).breaking_off_after(4);
+    read(
+        now(service.call(upload(Some("3000"), broken)))
+            .unwrap()
+            .into_body(),
+    );
+    assert_eq!(taken(&limiter), 400);
+}
+
+#[test]
+fn upload_of_more_than_a_limit_holds_owes_the_rest() {
+    let (limiter, _) = limiter(quota());
+    let (mut service, _) = uploads(&limiter, Bytes::request(), 120);
+    let call = now(service.call(upload(Some("12000"), body(12_000))));
+    read(call.unwrap().into_body());
+    let wait = limiter.peek(&Key::global(), 1).retry_after();
+    assert_eq!(wait, Some(Duration::from_millis(2_001 * 6)));
+}
+
+#[test]
+fn upload_whose_client_leaves_before_a_response_is_charged_what_has_passed() {
+    let (limiter, _) = limiter(quota());
+    let layer = RateLimitLayer::new(limiter.clone(), Global).spending(Bytes::request());
+    let kept = Arc::new(Mutex::new(None));
+    let place = Arc::clone(&kept);
+    let inner = service_fn(move |request: Request<UploadBody<StreamingBody>>| {
+        let mut body = request.into_body();
+        drop(next(&mut body));
+        *place.lock().unwrap() = Some(body);
+        std::future::pending::<Result<Response<StreamingBody>, Infallible>>()
+    });
+    let mut service = layer.layer(UploadLayer.layer(inner));
+    let call = service.call(upload(Some("3000"), body(3_000)));
+    assert_eq!(taken(&limiter), 3_000);
+    drop(call);
+    assert_eq!(taken(&limiter), 100);
+    // Whoever reads on is charged.
+    let mut body = kept.lock().unwrap().take().unwrap();
+    drop(next(&mut body));
+    assert_eq!(taken(&limiter), 200);
+}
+
+#[tokio::test]
+async fn handlers_of_axum_get_the_bodies_of_uploads() {
+    let (limiter, _) = limiter(quota());
+    let layer = RateLimitLayer::new(limiter.clone(), Global).spending(Bytes::both());
+    let app = axum::Router::<()>::new()
+        .route("/", axum::routing::post(async |text: String| text))
+        .layer(UploadLayer)
+        .layer(layer);
+    let request = Request::post("/")
+        .body(axum::body::Body::from("hello"))
+        .unwrap();
+    let answer = app.oneshot(request).await.unwrap();
+    let text = axum::body::to_bytes(answer.into_body(), 100).await.unwrap();
+    assert_eq!((&text[..], taken(&limiter)), (&b"hello"[..], 10));
 }

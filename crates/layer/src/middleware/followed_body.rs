@@ -21,7 +21,7 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 pub struct Following<A>(pub(crate) A);
 
 pin_project_lite::pin_project! {
-    /// The body of a response that is followed until it ends or is dropped. Frames, boundaries and trailers are the inner
+    /// The body of a response, or of an upload, that is followed until it ends or is dropped. Frames, boundaries and trailers are the inner
     /// body's.
     #[derive(Default)]
     pub struct Followed<B, F> {

@@ -570,7 +570,10 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         trace: &DecisionTrace,
         admission: &Arc<Admission<L, R>>,
         parts: &mut Parts,
-    ) -> Option<Self> {
+    ) -> Option<Self>
+    where
+        R: Send + Sync + 'static,
+    {
         // A denied request that passes, by a layer in shadow mode or as overflow, was not charged.
         if !admission.settings.corrects(charge.limits()) || decision.is_denied() {
             return None;

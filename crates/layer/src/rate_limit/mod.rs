@@ -38,7 +38,10 @@ pub use self::{
 pub use self::{
     decide::{RateLimit, ResponseFuture},
     decisions_for_handlers::{Decisions, Exposed},
-    spending::{Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLimit, Spent},
+    spending::{
+        Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLimit, Spent, UploadBody,
+        UploadCount, UploadLayer,
+    },
 };
 pub use crate::middleware::{
     followed_body::Followed,

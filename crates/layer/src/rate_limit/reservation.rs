@@ -34,7 +34,7 @@ use super::{
     admission::{Admission, Unreadable},
     background_corrections::spawn,
     charge_request::{ChargeRequest, KeptCharges},
-    spending::{Spending, Spent},
+    spending::{OpsOfEach, Spending, Spent, Upload},
 };
 use crate::observe::{Corrected, KeysOf, SpendSource, SpentReport};
 use tower_ratelimit_core::{
@@ -99,16 +99,6 @@ impl<L, R> Reservation<L, R> {
         self.decision.charged()
     }
 
-    /// Follows the units of the response, if its body determines the charge. Handlers find them in the extensions.
-    pub(super) fn follow_body(&mut self, parts: &mut Parts) {
-        let settings = &self.admission.settings;
-        if let Some(spending) = settings.spending(self.charge.limits()) {
-            let spent = Spent::new(spending.declared(parts));
-            parts.extensions.insert(spent.clone());
-            self.spent = Some(spent);
-        }
-    }
-
     /// The settings of the charge by the response's body, and the response's units.
     pub(super) fn spending(&mut self) -> Option<(Arc<Spending>, Spent)> {
         let settings = &self.admission.settings;
@@ -164,6 +154,23 @@ impl<L, R> Reservation<L, R> {
 }
 
 impl<L: Limiter, R> Reservation<L, R> {
+    /// Follows the units of the response, if its body determines the charge. Handlers find them in the extensions.
+    pub(super) fn follow_body(&mut self, parts: &mut Parts)
+    where
+        R: Send + Sync + 'static,
+    {
+        let settings = &self.admission.settings;
+        if let Some(spending) = settings.spending(self.charge.limits()) {
+            let mut spent = Spent::new(spending.declared(parts));
+            if spending.bytes.is_some_and(|bytes| bytes.of_request) && !self.exceeds {
+                let upload = Upload::new(spending, self.charges(), self.late_charge());
+                spent = spent.with_upload(upload);
+            }
+            parts.extensions.insert(spent.clone());
+            self.spent = Some(spent);
+        }
+    }
+
     /// Adds the fields to the response if its body determines the charge. Returns whether it does.
     pub(super) fn follows_body<B>(&self, response: &mut Response<B>) -> bool {
         let follows = self.spent.is_some() && self.is_counted_by_head(response);
@@ -365,7 +372,13 @@ impl<L, R> Reservation<L, R> {
 impl<L, R> Drop for Reservation<L, R> {
     fn drop(&mut self) {
         if !self.reported {
-            correct_at_drop(|| self.keep(None));
+            correct_at_drop(|| {
+                let spent = self.spent.take();
+                match spent.and_then(|spent| spent.break_off(self.receipt().as_ref())) {
+                    Some(after) => self.report((self.charged(), after), None),
+                    None => self.keep(None),
+                }
+            });
         }
     }
 }
@@ -410,38 +423,6 @@ fn with_head<B, T>(response: &mut Response<B>, read: impl FnOnce(&response::Part
     let read = read(&head);
     swap(&mut head);
     read
-}
-
-/// The operations on the limits that a request has a key for, in their order.
-pub(super) type OpsOfEach = SmallList<LimitOp, 1>;
-
-/// An operation on one limit that follows a charge. The default does nothing.
-pub(super) struct LimitOp {
-    pub(super) op: Op,
-    pub(super) refunded: u64,
-}
-
-impl LimitOp {
-    /// An operation that refunds nothing.
-    pub(super) const fn charge(op: Op) -> Self {
-        Self { op, refunded: 0 }
-    }
-
-    /// Whether it refunds units that the limiter's store has charged.
-    pub(super) fn refunds_store(&self) -> bool {
-        let receipt = self.op.receipt();
-        self.refunded > 0 && receipt.is_some_and(|receipt| !receipt.is_degraded())
-    }
-
-    pub(super) const fn is_none(&self) -> bool {
-        matches!(self.op, Op::Refund(0, None))
-    }
-}
-
-impl Default for LimitOp {
-    fn default() -> Self {
-        Self::charge(Op::Refund(0, None))
-    }
 }
 
 fn apply_ops<L: Limiter, R>(

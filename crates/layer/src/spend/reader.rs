@@ -175,7 +175,7 @@ impl SpendReader for FieldReader {
 /// comes. [`SpendLayer::reserve`](crate::rate_limit::spending::SpendLayer::reserve) is the reservation for a body of
 /// unknown length, and [`step`](crate::rate_limit::spending::SpendLayer::step) a further charge; both default to 64 KiB.
 /// A response is charged what has passed of its body, whatever its status, and also if a side breaks off. A request is
-/// charged the length that it declares.
+/// charged the length that it declares, or with an [`UploadLayer`](crate::rate_limit::UploadLayer) inside what has passed.
 ///
 /// ```
 /// use tower_ratelimit::{PeerIp, Quota, RateLimitLayer, spend::Bytes};
@@ -205,7 +205,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// The bytes of the request's body, by its `Content-Length`.
+    /// The bytes of the request's body.
     pub const fn request() -> Self {
         Self {
             of_request: true,

@@ -2,7 +2,6 @@
 
 use std::{
     future::{Future as _, IntoFuture as _},
-    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -12,6 +11,7 @@ use std::{
 use http::{HeaderMap, StatusCode, header::CONTENT_ENCODING, response};
 
 use super::{
+    balance::{Balance, CountByStatus, Ending, LimitOp, OpsOfEach, RECEIPTS},
     body::{BillEnd, SpendExhausted, StreamBill, StreamEnd},
     handle::Spent,
     settings::{Exhausted, Missing, Spending},
@@ -20,14 +20,14 @@ use crate::{
     observe::SpendSource,
     rate_limit::{
         admission::Unreadable,
-        reservation::{LimitOp, OpsOfEach, Reservation, SpentCharge},
+        reservation::{Reservation, SpentCharge},
     },
     spend::SpendReader,
 };
 use tower_ratelimit_core::{
-    decision::{Decision, Op, Receipt, receipts_of_each},
+    decision::{Decision, Op, receipts_of_each},
     error::LimiterError,
-    limiter::{Limiter, Pending, PendingFuture, UnitsOf},
+    limiter::{Limiter, Pending, PendingFuture},
     small_list::SmallList,
     tokens::Tokens,
 };
@@ -70,6 +70,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
         } else {
             spending.exhausted
         };
+        let upload = spent.take_upload();
         let mut balances = SmallList::default();
         for (at, (place, charged)) in reservation.charges().enumerate() {
             let limit = spending.limits[place].as_ref().map(|limit| &limit.units);
@@ -80,6 +81,10 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
                 Some(counts) if !counts || charged == 0 => CountByStatus::Not,
                 Some(_) => CountByStatus::Counts,
             };
+            if let Some(upload) = &upload {
+                let own = &upload.balances.as_slice()[at];
+                (balance.requested, balance.charged) = (own.requested, own.charged);
+            }
             balances.push(balance);
         }
         let mut bill = Self {
@@ -374,198 +379,5 @@ impl<L: Limiter, R: Send + Sync + 'static> StreamBill for Bill<L, R> {
 
     fn settle(self: Box<Self>, end: StreamEnd) -> BillEnd {
         Box::pin(self.settle_bill(end))
-    }
-}
-
-/// The receipts that a stream keeps: the newest, the reservation's included. Units of older ones are not refunded.
-const RECEIPTS: usize = 4;
-
-/// The balance of a stream at one limit. A limit that responses do not charge has used what it was charged.
-#[derive(Default)]
-struct Balance {
-    /// `None` if responses do not charge the limit.
-    units: Option<UnitsOf>,
-    /// The units used so far, and before the last frame.
-    used: u64,
-    used_before: u64,
-    /// The units that were requested, also those beyond the debt.
-    requested: u64,
-    charged: u64,
-    /// The units whose answer is open: of the question under way, and after the end of refunds whose answers are lost,
-    /// which may have been made and are not repeated. One field, since a stream takes little memory.
-    pending: u64,
-    /// The newest receipts of steps, the oldest first. Empty for most streams, which a reservation covers.
-    receipts: Vec<Receipt>,
-    /// Whether what is missing at the end was requested.
-    is_completed: bool,
-    /// The part of `count_if`, by the head of the response.
-    counted: CountByStatus,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum CountByStatus {
-    #[default]
-    Always,
-    /// It counts, and a limiter with blocks gets it.
-    Counts,
-    Not,
-}
-
-/// The charge of a response that has ended, by what is known about it.
-#[derive(Clone, Copy)]
-enum Ending {
-    /// The units of its tokens.
-    Used,
-    /// The units without its last frame.
-    UsedBefore,
-    Nothing,
-    /// The units that are charged, or those of its tokens if they are more.
-    Kept,
-}
-
-impl Balance {
-    /// The balance after a reservation that charged so many units. `uncharged` are the units that a limit was not
-    /// charged which responses do not charge.
-    fn new(units: Option<UnitsOf>, charged: u64, uncharged: u64) -> Self {
-        let is_spent = units.is_some();
-        let used = if is_spent {
-            0
-        } else {
-            charged.saturating_add(uncharged)
-        };
-        Self {
-            units,
-            used,
-            requested: charged,
-            charged,
-            ..Self::default()
-        }
-    }
-
-    /// The units that are used and not charged; `None` if responses do not charge the limit.
-    fn forgotten(&self) -> Option<u64> {
-        let is_spent = self.units.is_some();
-        is_spent.then(|| self.used.saturating_sub(self.charged))
-    }
-
-    fn counted_units(&self) -> Option<&UnitsOf> {
-        self.units
-            .as_ref()
-            .filter(|_| self.counted != CountByStatus::Not)
-    }
-
-    /// Takes the tokens that the response has used so far.
-    fn advance(&mut self, tokens: &Tokens) {
-        if let Some(units) = self.counted_units() {
-            let used = units(tokens);
-            self.used_before = mem::replace(&mut self.used, used);
-        }
-    }
-
-    /// The units that are used and not requested.
-    const fn needed(&self) -> u64 {
-        match self.units {
-            Some(_) => self.used.saturating_sub(self.requested),
-            None => 0,
-        }
-    }
-
-    /// Prepares a charge for what is used beyond all requests so far and for half a step more, in steps of so many
-    /// tokens. Returns whether it charges anything.
-    fn prepare_step(&mut self, tokens: u64, so_far: &Tokens) -> bool {
-        self.pending = 0;
-        if let Some(units) = self.counted_units() {
-            let step = units(&so_far.output_of_model(tokens)).max(1);
-            let wanted = self.used.saturating_add(step.div_ceil(2));
-            let missing = wanted.saturating_sub(self.requested);
-            self.pending = missing.div_ceil(step).saturating_mul(step);
-        }
-        self.pending > 0
-    }
-
-    /// Prepares a charge for a response that will have used these tokens. Returns whether it charges anything.
-    fn prepare_whole(&mut self, whole: &Tokens) -> bool {
-        let units = self.counted_units().map_or(0, |units| units(whole));
-        self.pending = units.saturating_sub(self.requested);
-        self.pending > 0
-    }
-
-    /// Prepares a charge for what is needed, which is less than a charge that was denied. Returns whether it is.
-    const fn reduce_step(&mut self) -> bool {
-        let needed = self.needed();
-        let is_less = needed < self.pending;
-        self.pending = needed;
-        is_less
-    }
-
-    fn step(&self, op: fn(u64) -> Op) -> LimitOp {
-        match self.pending {
-            0 => LimitOp::default(),
-            units => LimitOp::charge(op(units)),
-        }
-    }
-
-    fn on_step(&mut self, charged: u64, receipt: Option<Receipt>) {
-        self.requested = self.requested.saturating_add(self.pending);
-        self.pending = 0;
-        self.charged = self.charged.saturating_add(charged);
-        if let Some(receipt) = receipt.filter(|_| charged > 0) {
-            if self.receipts.len() == RECEIPTS {
-                self.receipts.remove(0);
-            }
-            self.receipts.push(receipt);
-        }
-    }
-
-    /// Takes the final units of a response with these tokens.
-    fn end(&mut self, ending: Ending, tokens: &Tokens) {
-        self.pending = 0;
-        if self.counted == CountByStatus::Not {
-            self.used = 0;
-            return;
-        }
-        let Some(units) = &self.units else {
-            return;
-        };
-        let units = units(tokens);
-        self.used = match ending {
-            Ending::Used => units,
-            Ending::UsedBefore => self.used_before.min(units),
-            Ending::Nothing => 0,
-            Ending::Kept => self.charged.max(units),
-        };
-    }
-
-    /// The next correction of the charge: of the missing units by `charge`, once, or a refund of the newest charge.
-    fn correction(&mut self, charge: fn(u64) -> Op) -> LimitOp {
-        let missing = self.used.saturating_sub(self.charged);
-        if missing > 0 && !mem::replace(&mut self.is_completed, true) {
-            return LimitOp::charge(charge(missing));
-        }
-        let refunded = self.used.saturating_add(self.pending);
-        let surplus = self.charged.saturating_sub(refunded);
-        let confirms = self.units.is_none() && self.counted == CountByStatus::Counts;
-        match self.receipts.pop() {
-            Some(receipt) if surplus > 0 || confirms => {
-                let refunded = surplus.min(receipt.charged());
-                LimitOp {
-                    op: Op::Settle(receipt.charged() - refunded, receipt),
-                    refunded,
-                }
-            }
-            _ => LimitOp::default(),
-        }
-    }
-
-    /// Takes a refund whose answer is lost.
-    const fn on_unconfirmed_refund(&mut self, refunded: u64) {
-        self.pending = self.pending.saturating_add(refunded);
-    }
-
-    fn late_charge(&self, tokens: &Tokens) -> LimitOp {
-        match self.counted_units() {
-            Some(units) => LimitOp::charge(Op::Spend(units(tokens))),
-            None => LimitOp::default(),
-        }
     }
 }

@@ -5,7 +5,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use tower_ratelimit_core::{lock::unpoisoned, tokens::Tokens};
+use super::balance::Upload;
+use tower_ratelimit_core::{decision::Receipt, lock::unpoisoned, tokens::Tokens};
 
 /// The units of a response, for a handler that knows them: in the extensions of a request that a
 /// [`SpendLayer`](super::SpendLayer) passes, and with axum an extractor.
@@ -30,6 +31,8 @@ use tower_ratelimit_core::{lock::unpoisoned, tokens::Tokens};
 #[derive(Clone)]
 pub struct Spent {
     state: Arc<Mutex<State>>,
+    /// The account of the request's body until the head of the response, if its bytes are charged.
+    upload: Option<Arc<Mutex<Option<Upload>>>>,
 }
 
 type LateCharge = dyn Fn(&Tokens) + Send + Sync;
@@ -57,7 +60,59 @@ impl Spent {
         };
         Self {
             state: Arc::new(Mutex::new(state)),
+            upload: None,
         }
+    }
+
+    /// Charges the bytes of the request's body by this account, once a layer counts them.
+    pub(in crate::rate_limit) fn with_upload(self, upload: Upload) -> Self {
+        let upload = Some(Arc::new(Mutex::new(Some(upload))));
+        Self { upload, ..self }
+    }
+
+    /// The handle for a request's body that is counted, which replaces the length that it declares; `None` if its bytes
+    /// are not charged.
+    pub(super) fn begin_upload(&self) -> Option<Self> {
+        let mut upload = unpoisoned(self.upload.as_ref()?.lock());
+        let begins = upload
+            .as_mut()
+            .is_some_and(|upload| !mem::replace(&mut upload.has_begun, true));
+        if begins {
+            unpoisoned(self.state.lock()).tokens.input = 0;
+        }
+        begins.then(|| self.clone())
+    }
+
+    /// Counts bytes of the request's body.
+    pub(super) fn upload(&self, bytes: u64) {
+        let passed = Tokens::input(bytes);
+        let late = {
+            let state = &mut *unpoisoned(self.state.lock());
+            if state.is_used {
+                return;
+            }
+            state.tokens.add(&passed);
+            match &mut state.phase {
+                Phase::Open => None,
+                Phase::Settling(added) => {
+                    added.push(passed.clone());
+                    None
+                }
+                Phase::Settled(late) => Some(Arc::clone(late)),
+            }
+        };
+        if let Some(late) = late {
+            late(&passed);
+        } else if let Some(upload) = &self.upload
+            && let Some(upload) = &mut *unpoisoned(upload.lock())
+        {
+            upload.charge_passed(&self.so_far());
+        }
+    }
+
+    /// Takes the account of the request's body.
+    pub(in crate::rate_limit) fn take_upload(&self) -> Option<Upload> {
+        unpoisoned(self.upload.as_ref()?.lock()).take()
     }
 
     /// Adds tokens that the response has used.
@@ -124,6 +179,9 @@ impl Spent {
             if let Some(model) = model.filter(|model| before.model() != Some(model)) {
                 tokens.set_model(model);
             }
+            // More of the request's body may have passed.
+            let passed = state.tokens.input.saturating_sub(before.input);
+            tokens.input = tokens.input.saturating_add(passed);
             state.tokens = tokens;
         }
         state.tokens.clone()
@@ -143,6 +201,16 @@ impl Spent {
             let state = unpoisoned(state.get_mut());
             matches!(&state.phase, Phase::Settling(added) if !added.is_empty())
         })
+    }
+
+    /// Charges a request's body without a response by what has passed of it. Returns the units that the least limit keeps;
+    /// `None` if it is not counted.
+    pub(in crate::rate_limit) fn break_off(&self, receipt: Option<&Receipt>) -> Option<u64> {
+        let upload = self.take_upload().filter(|upload| upload.has_begun)?;
+        let (tokens, _) = self.settle();
+        let (least, late) = upload.settle(&tokens, receipt);
+        self.end(late);
+        Some(least)
     }
 
     /// Charges tokens by `late`: those that were added while the bill settled, and all from now on.

@@ -14,6 +14,7 @@
 //! Example: 2,048 tokens are reserved, and steps have 256. A response that uses 300 gets 1,748 back at its end. One that
 //! uses 2,500 is charged three steps, from 1,920, 2,176 and 2,432 on, and gets 316 back.
 
+mod balance;
 #[cfg(feature = "tokio")]
 pub mod begun_body;
 mod bill;
@@ -21,7 +22,9 @@ pub mod body;
 mod handle;
 mod layer;
 pub mod settings;
+mod upload;
 
+pub(super) use self::balance::{OpsOfEach, Upload};
 pub use self::layer::follow;
 pub(super) use self::settings::PerResponse;
 pub use self::settings::{Spending, UnitLimit};
@@ -30,4 +33,5 @@ pub use self::{
     handle::Spent,
     layer::{SpendFuture, SpendLayer, SpendLimit},
     settings::{Exhausted, Missing},
+    upload::{UploadBody, UploadCount, UploadLayer},
 };

@@ -109,7 +109,7 @@ impl UnitLimit {
 pub struct Spending {
     pub(super) readers: Arc<dyn BoxedReaders>,
     /// The bodies whose bytes are charged, if nothing else is.
-    pub(super) bytes: Option<Bytes>,
+    pub(in crate::rate_limit) bytes: Option<Bytes>,
     /// The limits in their order; `None` for one that responses do not charge.
     pub(super) limits: Arc<[Option<UnitLimit>]>,
     pub reserve: u64,
