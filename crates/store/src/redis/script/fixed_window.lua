@@ -2,7 +2,7 @@
 -- calendar are in the arguments: this script knows no months.
 --
 -- Twins in fixed_window.rs: current, available, lasts = reset_after, charge, settle, is_over = over, refund, clamp = clamped.
--- Twins in algorithm/calendar_windows.rs: place = around.
+-- Twins in core/src/algorithm/calendar_windows.rs: place = around.
 -- Twins in stored_state_format.rs: parse = window, text = write, shown = state_of_numbers.
 
 local FixedWindow = {
