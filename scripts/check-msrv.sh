@@ -27,7 +27,7 @@ metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE
 packages = {package["id"]: package for package in metadata["packages"]}
 nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
 
-roots = [id for id, package in packages.items() if package["name"] in ("tower-ratelimit", "tower-ratelimit-client")]
+roots = [id for id, package in packages.items() if package["name"] in ("tower-ratelimit", "tower-ratelimit-client", "tower-ratelimit-postgres")]
 seen, queue = set(roots), list(roots)
 while queue:
     for dependency in nodes[queue.pop()]["deps"]:
@@ -49,7 +49,7 @@ PYTHON
 
 toolchain=$(rustup toolchain list 2>/dev/null | sed -n "s/^\(${msrv//./\\.}\(\.[0-9]*\)\{0,1\}-[^ ]*\).*/\1/p" | head -n 1 || true)
 if [ -n "$toolchain" ]; then
-    libraries=(--package tower-ratelimit --package tower-ratelimit-client)
+    libraries=(--package tower-ratelimit --package tower-ratelimit-client --package tower-ratelimit-postgres)
     cargo "+$toolchain" check --locked "${libraries[@]}" --all-features
     cargo "+$toolchain" check --locked "${libraries[@]}" --no-default-features
 else

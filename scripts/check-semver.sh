@@ -18,7 +18,7 @@ fi
 need_rust
 have_cargo_tool cargo-semver-checks
 packages=(--package tower-ratelimit --package tower-ratelimit-client --package tower-ratelimit-postgres)
-for package in core store shared layer client-ip budgets concurrency rules; do
+for package in core store shared layer client-ip budgets concurrency rules rulefile; do
     packages+=(--package "tower-ratelimit-$package")
 done
 cargo semver-checks "${packages[@]}" --all-features --baseline-rev "$tag"

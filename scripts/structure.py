@@ -277,6 +277,23 @@ def hidden_names(code):
             yield function or item, bool(function)
 
 
+def handed_on():
+    """The modules of other packages that the library hands on, and the paths that users have."""
+    code = pathlib.Path("src/lib.rs").read_text(encoding="utf-8")
+    whole = re.findall(r"^pub use (tower_ratelimit_\w+) as (\w+);", code, re.MULTILINE)
+    trees = re.findall(r"^pub use (tower_ratelimit_\w+)::\{?([a-z_, ]+)\}?;", code, re.MULTILINE)
+    listed = set(pathlib.Path("tests/public_paths.txt").read_text(encoding="utf-8").splitlines())
+    return {name: crate for crate, names in [*whole, *trees] for name in names.split(", ")}, listed
+
+
+def by_package(path, handed):
+    """A path through the library to what users have not, as one of the package that it hands on."""
+    modules, listed = handed
+    if path[0] != "tower_ratelimit" or len(path) < 3 or path[1] not in modules or "::".join(path[1:3]) in listed:
+        return path
+    return [modules[path[1]], *path[2:]]
+
+
 def faults_of_hidden():
     """Uses of an item that another package hides: a path that contains it, or a call of it. Of methods only those count
     whose name no visible function and none of the caller's has, since this script knows no types."""
@@ -286,6 +303,7 @@ def faults_of_hidden():
         src: [found for code in files.values() for found in FUNCTION.finditer(HIDDEN.sub("", code))]
         for src, files in crates.items()
     }
+    handed = handed_on()
     public = {found[1] for all in functions.values() for found in all if "pub " in found[0]} | FOREIGN_METHODS
     for src, files in crates.items():
         crate = "_".join(["tower_ratelimit", *src.removeprefix("crates/").replace("-", "_").split("/")[:-1]])
@@ -297,8 +315,9 @@ def faults_of_hidden():
             code = crates[other][path]
             calls = "|".join(methods - {found[1] for found in functions[other]}) or "(?!)"
             paths = [(use.start(), path) for use in USE.finditer(code) for path, _ in expanded(use[2])]
-            inline = re.finditer(rf"\b{crate}(?:::\w+)+", USE.sub(blanked, code))
+            inline = re.finditer(r"\btower_ratelimit(?:_\w+)?(?:::\w+)+", USE.sub(blanked, code))
             paths += [(found.start(), found[0].split("::")) for found in inline]
+            paths = [(at, by_package(path, handed)) for at, path in paths]
             # A function ends its path: a module may have the name of a method.
             within = lambda path: names.intersection(path[:-1]) - functions_of | names.intersection(path[-1:])
             uses = [(at, name) for at, path in paths if path[0] == crate for name in within(path)]

@@ -45,7 +45,7 @@
 //! | CORS, tracing, compression | they also see the responses of what follows |
 //! | a limit by address | guards authentication itself, which is where passwords are guessed |
 //! | authentication | verifies the credential and inserts what it found out into the extensions |
-//! | a limit by [verified identity](tower_ratelimit_core::key#verified-identities) | a key that no client can make up |
+//! | a limit by [verified identity](crate::key#verified-identities) | a key that no client can make up |
 //! | the handlers | |
 //!
 //! A request that an inner layer denies has been charged by the layers around it. So the limit for

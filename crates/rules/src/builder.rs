@@ -304,7 +304,7 @@ fn digest(files: &[SourceFile]) -> u64 {
 }
 
 /// A digest of the files' texts, or of the reason why they cannot be read.
-#[cfg(feature = "watch")]
+#[cfg(feature = "rules-watch")]
 pub(super) fn digest_of(paths: &[PathBuf], format: Option<Format>) -> u64 {
     let fault = |error: RulesError| {
         let mut digest = DefaultHasher::new();

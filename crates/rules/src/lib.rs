@@ -71,7 +71,7 @@ pub mod reference;
 
 pub use tower_ratelimit_rulefile::{Format, Problem, RulesError};
 
-#[cfg(feature = "watch")]
+#[cfg(feature = "rules-watch")]
 pub use self::layer::RulesWatch;
 pub use self::{
     builder::RulesBuilder,

@@ -82,12 +82,12 @@ struct RuleSet {
 }
 
 pub(super) struct RulesOrigin {
-    #[cfg_attr(not(feature = "watch"), allow(dead_code))]
+    #[cfg_attr(not(feature = "rules-watch"), allow(dead_code))]
     pub(super) digest: u64,
     pub(super) paths: Vec<PathBuf>,
     /// The name of each file, and the SHA-256 of its text.
     pub(super) files: Vec<(String, String)>,
-    #[cfg_attr(not(feature = "watch"), allow(dead_code))]
+    #[cfg_attr(not(feature = "rules-watch"), allow(dead_code))]
     pub(super) format: Option<Format>,
     /// Reads the files again, with the same registrations and the same store.
     pub(super) read: Box<dyn Fn() -> Result<Rules, RulesError> + Send + Sync>,
@@ -455,7 +455,7 @@ impl Rules {
         (origin.read)()
     }
 
-    #[cfg(feature = "watch")]
+    #[cfg(feature = "rules-watch")]
     pub(super) fn origin(&self) -> Option<&RulesOrigin> {
         self.0.origin.as_deref()
     }

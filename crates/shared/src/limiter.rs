@@ -81,7 +81,7 @@ pub struct SharedLimiter<S: StoreBackend>(Arc<Inner<S::Client>>);
 /// until its wait is over, requests of one subject that arrive while a call about it is in flight
 /// share the next call, and so do subjects that wait at the same moment.
 ///
-/// A clone is a handle to the same limiter. See the [guide](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/struct.redis.html) for running
+/// A clone is a handle to the same limiter. See the [guide](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/redis/index.html) for running
 /// Redis for rate limits.
 pub type RedisLimiter = SharedLimiter<RedisStore>;
 

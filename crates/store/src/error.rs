@@ -55,7 +55,7 @@ pub enum StoreErrorKind {
     /// tokio runtime with I/O and time enabled.
     NoRuntime,
     /// Other nodes changed the value before each attempt of a
-    /// [`CompareAndSwap`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/shared/struct.CompareAndSwap.html) to write it.
+    /// [`CompareAndSwap`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/shared/trait.CompareAndSwap.html) to write it.
     Contended,
 }
 
@@ -126,7 +126,7 @@ impl fmt::Display for StoreErrorKind {
 }
 
 impl StoreError {
-    /// Creates the error of a [store](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/shared/struct.Store.html) of your own. The detail is logged: it
+    /// Creates the error of a [store](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/shared/trait.Store.html) of your own. The detail is logged: it
     /// must contain neither passwords nor keys.
     pub fn new(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
         Self {

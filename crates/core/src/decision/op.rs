@@ -62,7 +62,6 @@ pub enum Op {
 }
 
 /// An [`Op`] that borrows its receipt.
-#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpRef<'a> {

@@ -85,7 +85,7 @@ impl MetricsObserver {
         counter!(EVICTIONS, "backend" => self.backend).absolute(evictions);
     }
 
-    /// Records a limiter's [`mode_stats`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RedisLimiter.html#method.mode_stats), as counters that have
+    /// Records a limiter's [`mode_stats`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/type.RedisLimiter.html#method.mode_stats), as counters that have
     /// the label `backend`: `ratelimit_lease_decisions_total` by `decided` (`local`, `asked`),
     /// `ratelimit_lease_units_total` by `fate` (`granted`, `settled`, `returned`, `ended`) and
     /// `ratelimit_lease_messages_total` by `fate` (`repeated`, `stale`). Call it from where metrics

@@ -35,7 +35,7 @@ use tower_ratelimit_core::{
 
 /// Limits the rate of requests to a service.
 ///
-/// The [module page](crate::rate_limit) has the steps of a request, the place of the state, and the
+/// The [module page](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/rate_limit/index.html) has the steps of a request, the place of the state, and the
 /// order of layers.
 #[must_use]
 pub struct RateLimitLayer<L = LocalLimiter, R = ProblemJson> {

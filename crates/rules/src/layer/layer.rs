@@ -25,7 +25,7 @@ use tower_ratelimit_rulefile::RulesError;
 /// Limits requests by [`Rules`], and keeps the counts when the files are read again.
 ///
 /// Every limit that matches a request is charged, or none: in this process in one step, in Redis by refunds. See the page
-/// of the [guide](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/struct.rules.html).
+/// of the [guide](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/rules/index.html).
 ///
 /// ```
 /// use tower_ratelimit::rules::{Format, Rules, RulesLayer};

@@ -33,10 +33,10 @@ mod permits;
 mod rule_admissions;
 mod service;
 mod waiting_for_bodies;
-#[cfg(feature = "watch")]
+#[cfg(feature = "rules-watch")]
 mod watch;
 
-#[cfg(feature = "watch")]
+#[cfg(feature = "rules-watch")]
 pub use self::watch::RulesWatch;
 pub use self::{
     gate_with_permits::{HoldingRulesFuture, HoldingRulesLimit},

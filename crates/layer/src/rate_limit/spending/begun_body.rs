@@ -28,6 +28,7 @@ pub struct DeclaredBody<B: Body> {
 }
 
 impl<B: Body + Unpin> DeclaredBody<B> {
+    #[doc(hidden)]
     pub const fn new(inner: B) -> Self {
         Self {
             inner,
@@ -44,16 +45,19 @@ impl<B: Body + Unpin> DeclaredBody<B> {
     }
 
     /// How many bytes were read.
+    #[doc(hidden)]
     pub const fn length(&self) -> u64 {
         self.length
     }
 
     /// Whether all of it was read.
+    #[doc(hidden)]
     pub const fn is_whole(&self) -> bool {
         matches!(self.end, Some(None)) && !self.is_torn
     }
 
     /// Reads the body, until `read` returns that it has what it wants, or this many bytes or 1,024 frames.
+    #[doc(hidden)]
     pub fn poll_read(
         &mut self,
         mut read: impl FnMut(&[u8]) -> bool,

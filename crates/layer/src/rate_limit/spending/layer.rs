@@ -43,7 +43,7 @@ use tower_ratelimit_core::{
 /// follows what it has used, and the layer charges it in steps; at the end it refunds or charges the rest. The body
 /// passes unchanged.
 ///
-/// The [guide](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/struct.budgets.html) explains what this promises.
+/// The [guide](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html) explains what this promises.
 #[must_use]
 pub struct SpendLayer<L = LocalLimiter, R = ProblemJson> {
     layer: RateLimitLayer<L, R>,

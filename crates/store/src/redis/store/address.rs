@@ -175,7 +175,7 @@ fn servers<T: AsRef<str>>(
 
 fn server(text: &str, parameters: &[&str]) -> Result<ConnectionInfo, ConfigError> {
     let url = parse_redis_url(text).ok_or_else(unreadable)?;
-    if matches!(url.scheme(), "rediss" | "valkeys") && !cfg!(feature = "tls") {
+    if matches!(url.scheme(), "rediss" | "valkeys") && !cfg!(feature = "redis-tls") {
         return Err(bad(
             "an encrypted connection to Redis needs this crate's feature `redis-tls`",
         ));

@@ -9,7 +9,7 @@ use std::{
 
 use redis::{ConnectionInfo, aio::ConnectionLike};
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "redis-tls")]
 use super::credentials::Pem;
 use super::{
     RedisStore,
@@ -145,7 +145,7 @@ impl RedisStoreBuilder {
     /// those of the system.
     ///
     /// The address is then an encrypted one, such as `rediss://10.0.0.7`.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "redis-tls")]
     pub fn tls_authorities(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.credentials.authorities = Some(Pem::Text(pem.into()));
         self
@@ -153,7 +153,7 @@ impl RedisStoreBuilder {
 
     /// As [`tls_authorities`](Self::tls_authorities), from a file that is read again for each
     /// connection, so that it can be replaced.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "redis-tls")]
     pub fn tls_authorities_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.credentials.authorities = Some(Pem::File(file.into()));
         self
@@ -163,7 +163,7 @@ impl RedisStoreBuilder {
     /// intermediate ones, and its key: both in PEM. Defaults to none.
     ///
     /// The address is then an encrypted one, such as `rediss://10.0.0.7`.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "redis-tls")]
     pub fn tls_client_certificate(
         mut self,
         certificate: impl Into<Vec<u8>>,
@@ -176,7 +176,7 @@ impl RedisStoreBuilder {
 
     /// As [`tls_client_certificate`](Self::tls_client_certificate), from files that are read again
     /// for each connection, so that they can be replaced.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "redis-tls")]
     pub fn tls_client_certificate_files(
         mut self,
         certificate: impl Into<PathBuf>,

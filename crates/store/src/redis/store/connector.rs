@@ -217,7 +217,7 @@ fn sentinel_client(sentinels: &Sentinels, login: &Login) -> RedisResult<Sentinel
     if matches!(sentinels.addresses[0].addr(), ConnectionAddr::TcpTls { .. }) {
         builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
     }
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "redis-tls")]
     if let Some(certificates) = &login.certificates {
         builder = builder
             .set_client_to_redis_certificates(certificates.clone())
@@ -258,7 +258,7 @@ fn tcp_settings() -> TcpSettings {
 }
 
 /// Selects a provider: rustls panics on the first connection if the process has none.
-#[cfg(feature = "tls")]
+#[cfg(feature = "redis-tls")]
 pub(super) fn provide_crypto() {
     use rustls::crypto::{CryptoProvider, ring};
 
@@ -268,7 +268,7 @@ pub(super) fn provide_crypto() {
     }
 }
 
-#[cfg(not(feature = "tls"))]
+#[cfg(not(feature = "redis-tls"))]
 pub(super) const fn provide_crypto() {}
 
 /// An open connection, shared by all calls.

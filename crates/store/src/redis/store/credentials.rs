@@ -7,14 +7,14 @@ use std::{
     sync::Arc,
 };
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "redis-tls")]
 use redis::{Client, ClientTlsConfig, ConnectionAddr, ErrorKind, TlsCertificates};
 use redis::{ConnectionInfo, RedisResult};
 use tokio::task::spawn_blocking;
 
 /// Contents, or the file that has them.
 #[derive(Clone)]
-#[cfg(feature = "tls")]
+#[cfg(feature = "redis-tls")]
 pub(super) enum Pem {
     Text(Vec<u8>),
     File(PathBuf),
@@ -24,9 +24,9 @@ pub(super) enum Pem {
 #[derive(Clone, Default)]
 pub(super) struct Credentials {
     pub(super) password: Option<PathBuf>,
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "redis-tls")]
     pub(super) authorities: Option<Pem>,
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "redis-tls")]
     pub(super) client: Option<(Pem, Pem)>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Credentials {
 #[derive(Clone, Default)]
 pub(super) struct Login {
     pub(super) password: Option<String>,
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "redis-tls")]
     pub(super) certificates: Option<TlsCertificates>,
 }
 
@@ -53,12 +53,12 @@ impl Credentials {
         let password = self.password.as_deref().map(password).transpose()?;
         Ok(Login {
             password,
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "redis-tls")]
             certificates: self.certificates()?,
         })
     }
 
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "redis-tls")]
     fn certificates(&self) -> io::Result<Option<TlsCertificates>> {
         let authorities = self.authorities.as_ref();
         let root_cert = authorities.map(Pem::read).transpose()?;
@@ -76,7 +76,7 @@ impl Credentials {
         }))
     }
 
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "redis-tls")]
     fn are_in_files(&self) -> bool {
         let is_file = |pem: &Pem| matches!(pem, Pem::File(_));
         self.password.is_some()
@@ -87,7 +87,7 @@ impl Credentials {
                 .is_some_and(|(certificate, key)| is_file(certificate) || is_file(key))
     }
 
-    #[cfg(not(feature = "tls"))]
+    #[cfg(not(feature = "redis-tls"))]
     const fn are_in_files(&self) -> bool {
         self.password.is_some()
     }
@@ -103,7 +103,7 @@ impl Login {
             }
             None => server,
         };
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "redis-tls")]
         if let Some(certificates) = &self.certificates {
             if !matches!(server.addr(), ConnectionAddr::TcpTls { .. }) {
                 let text =
@@ -117,7 +117,7 @@ impl Login {
     }
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "redis-tls")]
 impl Pem {
     fn read(&self) -> io::Result<Vec<u8>> {
         match self {

@@ -198,7 +198,7 @@ fn a_password_is_never_repeated() {
     }
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "redis-tls")]
 #[test]
 fn encrypted_addresses() {
     for scheme in ["rediss", "valkeys"] {
@@ -219,7 +219,7 @@ fn encrypted_addresses() {
     }
 }
 
-#[cfg(not(feature = "tls"))]
+#[cfg(not(feature = "redis-tls"))]
 #[test]
 fn encrypted_addresses_need_a_feature() {
     for text in [
