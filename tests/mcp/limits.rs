@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
+use bytes::Bytes;
 use http::{Request, StatusCode};
+use http_body_util::Full;
 use serde_json::{Value, json};
 use testkit::{field, fields, limiter, now};
 use tower::{Layer, ServiceBuilder};
@@ -108,11 +110,10 @@ fn what_calls_nothing_passes_uncounted_and_notifications_count() {
         assert_eq!(response.status(), 200);
         assert_eq!(field(&response, "ratelimit"), None);
     }
-    for method in ["GET", "DELETE"] {
+    for method in ["GET", "HEAD", "DELETE", "OPTIONS"] {
         let request = Request::builder().method(method).body("".into()).unwrap();
-        let (response, _) = now(sent::<_, http_body_util::Full<bytes::Bytes>>(
-            &service, request,
-        ));
+        let (response, _) = now(sent::<_, Full<Bytes>>(&service, request));
+        assert_eq!(response.status(), 200, "{method}");
         assert_eq!(field(&response, "ratelimit"), None);
     }
     let notification = r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#;

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// It is for clients that do not send the fields `Mcp-Method` and `Mcp-Name`, which older revisions lack, and for servers
 /// that do not compare them with the body. The body passes unchanged, but later: once all of it has arrived. Requests with
-/// GET, HEAD and DELETE are not read.
+/// GET, HEAD, DELETE and OPTIONS are not read.
 ///
 /// A request is refused with status 400 and error -32020 if its body cannot be read, or differs from its header:
 ///

@@ -46,7 +46,10 @@ impl<'h> CallFields<'h> {
 
 /// Whether requests with this method of HTTP call nothing.
 pub(super) fn calls_nothing(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::DELETE)
+    matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS
+    )
 }
 
 /// The member of `params` that has the name of what this method is about.

@@ -43,7 +43,7 @@ pub struct McpLayer<L = LocalLimiter> {
 impl<L: Limiter, R> RateLimitLayer<L, R> {
     /// Limits requests as calls of MCP. Call it last.
     ///
-    /// - Requests that call nothing pass uncounted: GET, HEAD, DELETE, and responses of the client, which only a
+    /// - Requests that call nothing pass uncounted: GET, HEAD, DELETE, OPTIONS, and responses of the client, which only a
     ///   [`McpBodyLayer`](super::McpBodyLayer) outside can distinguish from calls. Notifications count.
     /// - A batch is charged for each of its calls, by the key of that call: all are charged, or none. They are charged one
     ///   after another; if one is denied, the others are refunded. Until then another request may be denied that would

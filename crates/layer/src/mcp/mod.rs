@@ -50,7 +50,7 @@ use tower_ratelimit_core::{
 ///
 /// A POST without these fields, or with fields that cannot be read, has the key `unreadable`: a method of more than 128
 /// bytes, a name of more than 4,096, a name that is no Base64, or two lines of one field. Each client has one such key if
-/// it is combined with the client's identity. A GET, HEAD or DELETE calls nothing, and has no key.
+/// it is combined with the client's identity. A GET, HEAD, DELETE or OPTIONS calls nothing, and has no key.
 ///
 /// ```
 /// use tower_ratelimit::{Key, KeyExtractor, mcp::Mcp};
