@@ -18,7 +18,10 @@ use super::{
     message::Calls,
     reject::refuse,
 };
-use crate::{middleware::gate::take_ready, rate_limit::spending::begun_body::DeclaredBody};
+use crate::{
+    key::sent_value::lines_in_any_spelling, middleware::gate::take_ready,
+    rate_limit::spending::begun_body::DeclaredBody,
+};
 use tower_ratelimit_core::{
     log::{self, Code},
     reject::RejectionBody,
@@ -140,8 +143,8 @@ async fn read<B: Body + Unpin>(
     calls: &mut Calls,
 ) -> Result<(), BadInput> {
     const TOO_LONG: BadInput = BadInput("the body is too long");
-    let encoding = head.headers.get(CONTENT_ENCODING);
-    if encoding.is_some_and(|encoding| encoding != "identity") {
+    let mut encodings = lines_in_any_spelling(&head.headers, &CONTENT_ENCODING);
+    if encodings.any(|encoding| encoding != b"identity") {
         return Err(BadInput("the body is encoded"));
     }
     if body.size_hint().lower() > most {
