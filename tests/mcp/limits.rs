@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use testkit::{field, fields, limiter, now};
 use tower::{Layer, ServiceBuilder};
 use tower_ratelimit::{
-    Global, Key, LocalLimiter, Quota, RateLimitLayer,
+    Global, Header, Key, Limiter, LocalLimiter, Quota, RateLimitLayer,
     mcp::{Mcp, McpBodyLayer, McpLayer},
 };
 
@@ -121,6 +121,32 @@ fn what_calls_nothing_passes_uncounted_and_notifications_count() {
     assert!(field(&response, "ratelimit").is_some());
     let key = Key::tuple([Key::from("notifications/cancelled")]);
     assert_eq!(left(&limiter, &key), Some(4));
+}
+
+#[test]
+fn deny_lists_apply_to_what_calls_nothing() {
+    let user = || Header::new("x-user");
+    let quota = Quota::per_minute(9);
+    let by_request = RateLimitLayer::new(quota, user())
+        .deny(|parts| parts.headers.contains_key("x-banned"))
+        .mcp();
+    let by_key = RateLimitLayer::all([
+        quota.named("tool").by((user(), Mcp::tool())),
+        quota.named("user").by(user()),
+    ])
+    .deny_key(|key| *key == Key::from("banned"))
+    .mcp();
+    assert_eq!(status_of_get(&by_request, "x-banned", "1"), 403);
+    assert_eq!(status_of_get(&by_request, "x-user", "a"), 200);
+    assert_eq!(status_of_get(&by_key, "x-user", "banned"), 403);
+    assert_eq!(status_of_get(&by_key, "x-user", "a"), 200);
+}
+
+fn status_of_get<L: Limiter>(layer: &McpLayer<L>, name: &str, value: &str) -> u16 {
+    let request = Request::get("/mcp").header(name, value);
+    let request = request.body(Full::<Bytes>::default()).unwrap();
+    let service = layer.layer(server(&Arc::default()));
+    now(sent(&service, request)).0.status().as_u16()
 }
 
 #[test]

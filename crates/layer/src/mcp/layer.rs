@@ -45,12 +45,14 @@ impl<L: Limiter, R> RateLimitLayer<L, R> {
     ///
     /// - Requests that call nothing pass uncounted: GET, HEAD, DELETE, OPTIONS, and responses of the client, which only a
     ///   [`McpBodyLayer`](super::McpBodyLayer) outside can distinguish from calls. Notifications count.
+    /// - [`deny`](Self::deny) and [`deny_key`](Self::deny_key) apply to what calls nothing, too. It has no key by its
+    ///   [call](super::Mcp): to deny a client by `deny_key`, give it a limit by the client alone.
     /// - A batch is charged for each of its calls, by the key of that call: all are charged, or none. They are charged one
     ///   after another; if one is denied, the others are refunded. Until then another request may be denied that would
     ///   have passed. [`count_if`](Self::count_if) and [`final_cost`](Self::final_cost) apply to each call.
     /// - A rejection is an error of JSON-RPC, a [`McpRejection`].
     pub fn mcp(self) -> McpLayer<L> {
-        let layer = self.rejection(McpRejection).also_skip(calls_nothing);
+        let layer = self.rejection(McpRejection).skip_last(calls_nothing);
         let of_batch = layer.clone().headers(Headers::none());
         McpLayer {
             of_batch: of_batch.refund_if(|response| response.extensions.get::<Denied>().is_some()),

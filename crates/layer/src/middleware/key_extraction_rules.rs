@@ -49,6 +49,8 @@ pub struct KeyRules {
     pub deny: Option<PerRequest<bool>>,
     pub skip_key: Option<PerKey>,
     pub deny_key: Option<PerKey>,
+    /// The requests that are not counted if no list denies them.
+    pub(crate) skip_last: Option<fn(&Parts) -> bool>,
     on_absent_key: MissingKey,
     on_ambiguous_key: MissingKey,
     on_unavailable_key: MissingKey,
@@ -73,6 +75,7 @@ impl KeyRules {
             deny: None,
             skip_key: None,
             deny_key: None,
+            skip_last: None,
             on_absent_key: MissingKey::Share,
             on_ambiguous_key: MissingKey::Reject,
             on_unavailable_key: MissingKey::Reject,
@@ -93,6 +96,7 @@ impl KeyRules {
             || self.deny.is_some()
             || self.skip_key.is_some()
             || self.deny_key.is_some()
+            || self.skip_last.is_some()
     }
 
     /// The extractors of the limits, in their order, in place of the only one.
@@ -136,6 +140,9 @@ impl KeyRules {
             }
         }
         self.check_key_lists(&keys)?;
+        if self.skip_last.is_some_and(|skip| skip(parts)) {
+            return Err(Uncounted::Skip);
+        }
         if missing.is_empty() {
             return Ok(keys);
         }

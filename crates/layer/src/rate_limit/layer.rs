@@ -186,11 +186,10 @@ impl<L, R> RateLimitLayer<L, R> {
         self
     }
 
-    /// Passes these requests uncounted, too.
+    /// Passes these requests uncounted, too, unless a list denies them.
     #[cfg(feature = "mcp")]
-    pub(crate) fn also_skip(self, skip: fn(&Parts) -> bool) -> Self {
-        let own = self.settings.common.key_rules.skip.clone();
-        self.skip(move |parts| skip(parts) || own.as_ref().is_some_and(|own| own(parts)))
+    pub(crate) fn skip_last(self, skip: fn(&Parts) -> bool) -> Self {
+        self.with(|settings| settings.common.key_rules.skip_last = Some(skip))
     }
 
     /// Refunds requests with such a response, whatever they cost.
