@@ -9,6 +9,7 @@ mod hosts;
 mod in_flight;
 mod layer;
 mod matching;
+mod mcp;
 mod on_change;
 mod overflow;
 mod overflow_model;

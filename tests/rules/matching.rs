@@ -492,7 +492,6 @@ fn keys() {
             Key::from("u"),
         ),
         ("{header: x-t}", &[], Key::anonymous()),
-        ("mcp_tool", &[], Key::anonymous()),
     ];
     for (key, headers, expected) in cases {
         let rules = rules(&format!(

@@ -14,10 +14,13 @@ use tower_ratelimit_core::{
     error::{KeyError, KeyErrorKind},
     key::{Key, KeyExtractor},
 };
+use tower_ratelimit_layer::mcp::Mcp;
 
 #[derive(Clone)]
 pub(super) enum RuleKey {
     Extractor(Arc<dyn KeyExtractor>),
+    /// The method and the tool of a call of MCP.
+    McpTool,
     /// The segment of a parameter of the rule's path.
     PathParameter(Box<str>),
     /// The first of these keys that the request has. Each has its name in the file.
@@ -48,6 +51,7 @@ impl RuleKey {
     fn compose(&self, matcher: &Matcher, view: &RequestView<'_>) -> Result<Key, KeyError> {
         match self {
             Self::Extractor(extractor) => extractor.extract(view.parts),
+            Self::McpTool => Mcp::tool().extract(view.parts),
             Self::PathParameter(name) => path_parameter(name, matcher, view),
             Self::FirstOf(choices) => {
                 let mut found = Err(KeyError::absent());
@@ -72,7 +76,7 @@ impl RuleKey {
 
     pub(super) fn path_parameters(&self, names: &mut Vec<Box<str>>) {
         match self {
-            Self::Extractor(_) => {}
+            Self::Extractor(_) | Self::McpTool => {}
             Self::PathParameter(name) => names.push(name.clone()),
             Self::FirstOf(choices) => {
                 choices
@@ -85,6 +89,16 @@ impl RuleKey {
         }
     }
 
+    /// Whether a part of the key is the tool of a call.
+    pub(super) fn names_tool(&self) -> bool {
+        match self {
+            Self::Extractor(_) | Self::PathParameter(_) => false,
+            Self::McpTool => true,
+            Self::FirstOf(choices) => choices.iter().any(|(_, part)| part.names_tool()),
+            Self::Tuple(parts) => parts.iter().any(Self::names_tool),
+        }
+    }
+
     /// Adds the name of the alternative that each `first_of` chooses for this request.
     pub(super) fn alternatives<'k>(
         &'k self,
@@ -93,7 +107,7 @@ impl RuleKey {
         names: &mut Vec<&'k str>,
     ) {
         match self {
-            Self::Extractor(_) | Self::PathParameter(_) => {}
+            Self::Extractor(_) | Self::McpTool | Self::PathParameter(_) => {}
             Self::FirstOf(choices) => {
                 let is_present = |(_, choice): &&(Box<str>, Self)| {
                     let found = choice.extract(matcher, view);

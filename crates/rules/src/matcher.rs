@@ -43,6 +43,8 @@ pub(super) struct Matcher {
     pub(super) has_more_fields: bool,
     /// Whether the match has the client's address, also within `not`.
     pub(super) needs_client: bool,
+    /// Whether the match has a call of MCP, also within `not`.
+    pub(super) needs_call: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,6 +189,7 @@ impl Matcher {
         let negated = fields.not.as_ref();
         fields.needs_client =
             fields.clients.is_some() || negated.is_some_and(|not| not.needs_client);
+        fields.needs_call = fields.mcp.is_some() || negated.is_some_and(|not| not.needs_call);
         fields
     }
 

@@ -9,7 +9,8 @@
 //! 2. `matched` compares each candidate. A rule that allows or denies ends the list, and so does one with `stop`,
 //!    if its match is certain. Rules that another matching one replaces are left out.
 //! 3. `verdict` makes a charge of each rule that is left: its key, its quotas by tier or time, cost and class. A rule
-//!    whose key is missing is skipped, shares a key or rejects the request.
+//!    whose key is missing is skipped, shares a key or rejects the request. A key of tools skips what calls nothing, and
+//!    rules by calls reject batches of them.
 //!
 //! Example: `GET /api/users` with the rules `health` for `/healthz`, `api` for `/api/**` and `all` for any path. The candidates
 //! are `api` and `all`; both match, and both are charged.
@@ -30,10 +31,10 @@ use super::{
 use tower_ratelimit_core::{
     clock::Timestamp,
     error::{KeyError, KeyErrorKind},
-    key::Key,
+    key::{Key, KeyExtractor as _},
     quota::Priority,
 };
-use tower_ratelimit_layer::middleware::key_extraction_rules::MissingKey;
+use tower_ratelimit_layer::{mcp::Mcp, middleware::key_extraction_rules::MissingKey};
 
 /// The result of all rules for a request.
 #[derive(Debug)]
@@ -212,7 +213,8 @@ fn verdict<'r>(rules: &'r [Rule], matched: &Matched, view: &RequestView<'_>) -> 
 /// Whether a rule has an effect on the request. A shadow, and a rule that is skipped for a missing key, replace no other
 /// rule.
 fn counts(rule: &Rule, view: &RequestView<'_>) -> bool {
-    let skips = rule.action.limits() && rule.on_missing_key == MissingKey::Skip;
+    let may_skip = rule.on_missing_key == MissingKey::Skip || rule.key.names_tool();
+    let skips = rule.action.limits() && may_skip;
     !rule.shadow && (!skips || rule.key.extract(&rule.matcher, view).is_ok())
 }
 
@@ -235,15 +237,8 @@ pub(super) fn charge<'r>(
     let Some(quotas) = quotas else {
         return Ok(None);
     };
-    if let Some(error) = unknown_client(rule, view) {
-        return if rule.shadow { Ok(None) } else { Err(error) };
-    }
-    let key = match rule.key.extract(&rule.matcher, view) {
-        Ok(key) => key,
-        Err(error) => match without_key(rule, error)? {
-            Some(key) => key,
-            None => return Ok(None),
-        },
+    let Some(key) = key_of(rule, view)? else {
+        return Ok(None);
     };
     Ok(Some(ChargeOfRule {
         rule,
@@ -255,9 +250,32 @@ pub(super) fn charge<'r>(
     }))
 }
 
+/// The kind of error of a request that has no call of MCP, or several.
+fn error_of_call(view: &RequestView<'_>) -> Option<KeyErrorKind> {
+    let call = Mcp::method().extract(view.parts);
+    call.err().map(|error| error.kind())
+}
+
+/// Whether the request has several calls of MCP: a rule by calls would count them as one.
+fn is_batch(view: &RequestView<'_>) -> bool {
+    error_of_call(view) == Some(KeyErrorKind::Ambiguous)
+}
+
 /// The key of a request that has none of its own; `None` if the rule is skipped.
 #[cold]
-fn without_key(rule: &Rule, error: KeyError) -> Result<Option<Key>, KeyError> {
+fn without_key(
+    rule: &Rule,
+    view: &RequestView<'_>,
+    error: KeyError,
+) -> Result<Option<Key>, KeyError> {
+    if rule.key.names_tool() {
+        match error_of_call(view) {
+            // A shared key of all clients would be used up by requests that call no tool.
+            Some(KeyErrorKind::Absent) => return Ok(None),
+            Some(KeyErrorKind::Ambiguous) if !rule.shadow => return Err(error),
+            _ => {}
+        }
+    }
     match (error.kind(), rule.on_missing_key) {
         (KeyErrorKind::Absent, MissingKey::Share) => Ok(Some(Key::anonymous())),
         (KeyErrorKind::Absent | KeyErrorKind::Ambiguous, MissingKey::Skip) => Ok(None),
@@ -469,9 +487,13 @@ fn key_of(rule: &Rule, view: &RequestView<'_>) -> Result<Option<Key>, KeyError> 
     if let Some(error) = unknown_client(rule, view) {
         return if rule.shadow { Ok(None) } else { Err(error) };
     }
+    if rule.matcher.needs_call && is_batch(view) {
+        let error = KeyError::ambiguous();
+        return if rule.shadow { Ok(None) } else { Err(error) };
+    }
     match rule.key.extract(&rule.matcher, view) {
         Ok(key) => Ok(Some(key)),
-        Err(error) => without_key(rule, error),
+        Err(error) => without_key(rule, view, error),
     }
 }
 

@@ -54,7 +54,7 @@ impl<'c> Context<'c> {
             KeyWord::BasicUser => RuleKey::extractor(BasicUser),
             KeyWord::Method => RuleKey::extractor(RequestMethod),
             KeyWord::Host => RuleKey::extractor(HostKey),
-            KeyWord::McpTool => RuleKey::extractor(tower_ratelimit_layer::mcp::Mcp::tool()),
+            KeyWord::McpTool => RuleKey::McpTool,
             #[cfg(feature = "axum")]
             KeyWord::Route => RuleKey::extractor(tower_ratelimit_layer::key::MatchedRoute),
             #[cfg(not(feature = "axum"))]

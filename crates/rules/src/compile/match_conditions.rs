@@ -67,6 +67,7 @@ impl<'c> Context<'c> {
             not: NOT.of(node).map(|not| Box::new(self.matcher(not))),
             has_more_fields: false,
             needs_client: false,
+            needs_call: false,
         })
     }
 
