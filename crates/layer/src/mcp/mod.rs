@@ -83,8 +83,18 @@ impl Mcp {
 
     /// The digest of the session's id, the field `Mcp-Session-Id`, which revisions before 2026-07-28 have.
     ///
-    /// Absent in the request that begins the session: count that by something else, as in `Mcp::session().or(PeerIp)`.
-    /// Nothing is verified: a client that sends another id has another key.
+    /// Absent in the request that begins the session. Nothing is verified: a client that sends another id has another key.
+    /// So use it only where the server refuses ids that it did not issue, with a limit by the client beside it:
+    ///
+    /// ```
+    /// use tower_ratelimit::{PeerIp, Quota, RateLimitLayer, mcp::Mcp};
+    ///
+    /// let limit = RateLimitLayer::all([
+    ///     Quota::per_minute(60).named("session").by(Mcp::session().or(PeerIp)),
+    ///     Quota::per_minute(300).named("client").by(PeerIp),
+    /// ]);
+    /// # let _ = limit.mcp();
+    /// ```
     pub fn session() -> Header {
         Header::new("mcp-session-id").secret()
     }
