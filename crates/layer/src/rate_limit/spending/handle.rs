@@ -31,11 +31,11 @@ use tower_ratelimit_core::{decision::Receipt, lock::unpoisoned, tokens::Tokens};
 #[derive(Clone)]
 pub struct Spent {
     state: Arc<Mutex<State>>,
-    /// The account of the request's body until the head of the response, if its bytes are charged.
-    upload: Option<Arc<Mutex<Option<Upload>>>>,
 }
 
 type LateCharge = dyn Fn(&Tokens) + Send + Sync;
+
+type SharedUpload = Arc<Mutex<Option<Upload>>>;
 
 struct State {
     tokens: Tokens,
@@ -45,7 +45,9 @@ struct State {
 
 /// The phase of the bill that charges the tokens.
 enum Phase {
-    Open,
+    /// With the account of the request's body until the head of the response, if its bytes are charged. Here, since a
+    /// stream takes little memory.
+    Open(Option<SharedUpload>),
     /// The bill settles. It charges these tokens, which were added meanwhile, when it has.
     Settling(Vec<Tokens>),
     Settled(Arc<LateCharge>),
@@ -56,25 +58,33 @@ impl Spent {
         let state = State {
             tokens,
             is_used: false,
-            phase: Phase::Open,
+            phase: Phase::Open(None),
         };
         Self {
             state: Arc::new(Mutex::new(state)),
-            upload: None,
         }
     }
 
     /// Charges the bytes of the request's body by this account, once a layer counts them.
     pub(in crate::rate_limit) fn with_upload(self, upload: Upload) -> Self {
         let upload = Some(Arc::new(Mutex::new(Some(upload))));
-        Self { upload, ..self }
+        unpoisoned(self.state.lock()).phase = Phase::Open(upload);
+        self
+    }
+
+    /// The account of the request's body, which is locked without the lock of the tokens.
+    fn shared_upload(&self) -> Option<SharedUpload> {
+        match &unpoisoned(self.state.lock()).phase {
+            Phase::Open(upload) => upload.clone(),
+            Phase::Settling(_) | Phase::Settled(_) => None,
+        }
     }
 
     /// The handle for a request's body that is counted, which replaces the length that it declares; `None` if its bytes
     /// are not charged.
     pub(super) fn begin_upload(&self) -> Option<Self> {
-        let mut upload = unpoisoned(self.upload.as_ref()?.lock());
-        let begins = upload
+        let upload = self.shared_upload()?;
+        let begins = unpoisoned(upload.lock())
             .as_mut()
             .is_some_and(|upload| !mem::replace(&mut upload.has_begun, true));
         if begins {
@@ -93,7 +103,7 @@ impl Spent {
             }
             state.tokens.add(&passed);
             match &mut state.phase {
-                Phase::Open => None,
+                Phase::Open(_) => None,
                 Phase::Settling(added) => {
                     added.push(passed.clone());
                     None
@@ -103,7 +113,7 @@ impl Spent {
         };
         if let Some(late) = late {
             late(&passed);
-        } else if let Some(upload) = &self.upload
+        } else if let Some(upload) = self.shared_upload()
             && let Some(upload) = &mut *unpoisoned(upload.lock())
         {
             upload.charge_passed(&self.so_far());
@@ -112,7 +122,7 @@ impl Spent {
 
     /// Takes the account of the request's body.
     pub(in crate::rate_limit) fn take_upload(&self) -> Option<Upload> {
-        unpoisoned(self.upload.as_ref()?.lock()).take()
+        unpoisoned(self.shared_upload()?.lock()).take()
     }
 
     /// Adds tokens that the response has used.
@@ -127,7 +137,7 @@ impl Spent {
             // Its price is that of the model that has responded.
             let tokens = tokens.or_model_of(&state.tokens);
             let late = match &mut state.phase {
-                Phase::Open => None,
+                Phase::Open(_) => None,
                 Phase::Settling(added) => {
                     added.push(tokens.clone());
                     None
@@ -144,7 +154,7 @@ impl Spent {
     /// Replaces the tokens that the response has used. After the end of the body it changes nothing.
     pub fn set(&self, tokens: Tokens) {
         let state = &mut *unpoisoned(self.state.lock());
-        if matches!(state.phase, Phase::Open) {
+        if matches!(state.phase, Phase::Open(_)) {
             state.is_used = true;
             state.tokens = tokens;
         }
