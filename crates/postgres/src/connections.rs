@@ -1,12 +1,17 @@
 //! Connections: the pool, TLS, statements that need no session, and errors, whose texts contain no key.
+#![cfg_attr(
+    not(feature = "tls"),
+    allow(clippy::clone_on_copy, reason = "only NoTls is Copy")
+)]
 
-use std::{error::Error as _, sync::Arc, time::Duration};
+use std::{error::Error as _, fmt, sync::Arc, time::Duration};
 
 use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts,
 };
+use tokio::runtime::Handle;
 use tokio_postgres::{
-    Config, NoTls, Row,
+    CancelToken, Config, NoTls, Row,
     config::{SslMode, TargetSessionAttrs},
     error::DbError,
     types::{ToSql, Type},
@@ -21,8 +26,22 @@ const DEFAULT_CONNECTIONS: usize = 4;
 /// one. A `connect_timeout` in the URL replaces it.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
 
-#[derive(Debug, Clone)]
-pub(crate) struct Connections(Pool);
+/// The longest duration of cancelling a statement that nobody waits for.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+
+#[cfg(feature = "tls")]
+type Encryption = tokio_postgres_rustls::MakeRustlsConnect;
+#[cfg(not(feature = "tls"))]
+type Encryption = NoTls;
+
+#[derive(Clone)]
+pub(crate) struct Connections(Pool, Option<Encryption>);
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Connections").field(&self.0).finish()
+    }
+}
 
 impl Connections {
     pub(crate) fn new(url: &str) -> Result<Self, StoreError> {
@@ -41,12 +60,13 @@ impl Connections {
         if config.get_application_name().is_none() {
             config.application_name("tower-ratelimit");
         }
-        let pool = Pool::builder(manager(config)?)
+        let (manager, encryption) = manager(config)?;
+        let pool = Pool::builder(manager)
             .max_size(DEFAULT_CONNECTIONS)
             .runtime(Runtime::Tokio1)
             .build()
             .map_err(|error| unusable(error.to_string()))?;
-        Ok(Self(pool))
+        Ok(Self(pool, encryption))
     }
 
     pub(crate) fn resize(&self, connections: usize) {
@@ -79,7 +99,7 @@ impl Connections {
             ..Timeouts::default()
         };
         let connection = self.0.timeout_get(&timeouts).await.map_err(pool_failure)?;
-        Ok(Lent(Some(connection)))
+        Ok(Lent(Some(connection), self.1.clone()))
     }
 
     /// Returns the connection to the pool, unless it may be at fault.
@@ -99,9 +119,9 @@ impl Connections {
     }
 }
 
-/// A connection of the pool. It is closed on drop, as a statement whose call was cancelled may still be under
-/// way on it.
-struct Lent(Option<Object>);
+/// A connection of the pool. It is closed on drop, and a statement that is still under way on it is cancelled:
+/// a server that waits for a lock does not notice that its client has gone.
+struct Lent(Option<Object>, Option<Encryption>);
 
 impl Lent {
     fn client(&self) -> Result<&Object, StoreError> {
@@ -112,8 +132,22 @@ impl Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(connection) = self.0.take() {
+            if let (false, Ok(runtime)) = (connection.is_closed(), Handle::try_current()) {
+                let cancelling = cancel(connection.cancel_token(), self.1.take());
+                runtime.spawn(tokio::time::timeout(CANCEL_TIMEOUT, cancelling));
+            }
             drop(Object::take(connection));
         }
+    }
+}
+
+async fn cancel(token: CancelToken, encryption: Option<Encryption>) {
+    let cancelled = match encryption {
+        Some(tls) => token.cancel_query(tls).await,
+        None => token.cancel_query(NoTls).await,
+    };
+    if let Err(error) = cancelled {
+        tracing::debug!(%error, "a statement that nobody waits for was not cancelled");
     }
 }
 
@@ -121,19 +155,21 @@ fn unusable(detail: impl Into<Arc<str>>) -> StoreError {
     StoreError::new(StoreErrorKind::Other, detail)
 }
 
-fn manager(mut config: Config) -> Result<Manager, StoreError> {
+fn manager(mut config: Config) -> Result<(Manager, Option<Encryption>), StoreError> {
     let recycling = ManagerConfig {
         recycling_method: RecyclingMethod::Fast,
     };
     if config.get_ssl_mode() == SslMode::Require {
-        return encrypted(config, recycling);
+        let tls = encryption()?;
+        let manager = Manager::from_config(config, tls.clone(), recycling);
+        return Ok((manager, Some(tls)));
     }
     config.ssl_mode(SslMode::Disable);
-    Ok(Manager::from_config(config, NoTls, recycling))
+    Ok((Manager::from_config(config, NoTls, recycling), None))
 }
 
 #[cfg(not(feature = "tls"))]
-fn encrypted(_: Config, _: ManagerConfig) -> Result<Manager, StoreError> {
+fn encryption() -> Result<Encryption, StoreError> {
     Err(unusable(
         "the URL has sslmode=require: add the feature `tls` of tower-ratelimit-postgres",
     ))
@@ -141,7 +177,7 @@ fn encrypted(_: Config, _: ManagerConfig) -> Result<Manager, StoreError> {
 
 /// Certificates are always verified, with the server's name, by the operating system's authorities.
 #[cfg(feature = "tls")]
-fn encrypted(config: Config, recycling: ManagerConfig) -> Result<Manager, StoreError> {
+fn encryption() -> Result<Encryption, StoreError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
@@ -156,8 +192,7 @@ fn encrypted(config: Config, recycling: ManagerConfig) -> Result<Manager, StoreE
         .map_err(|error| unusable(error.to_string()))?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls);
-    Ok(Manager::from_config(config, tls, recycling))
+    Ok(Encryption::new(tls))
 }
 
 fn pool_failure(error: PoolError) -> StoreError {

@@ -69,3 +69,31 @@ async fn a_store_has_no_more_connections_than_it_may() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_locked_table_does_not_collect_sessions() {
+    needs!(postgres);
+    let bench = Bench::start().await;
+    let store = || {
+        let store = tower_ratelimit_postgres::PostgresStore::connect(&url(bench.server.port()));
+        store
+            .unwrap()
+            .deadline(std::time::Duration::from_millis(100))
+    };
+    bench
+        .run("BEGIN; LOCK TABLE tower_ratelimit IN ACCESS EXCLUSIVE MODE")
+        .await;
+    for _ in 0..10 {
+        let limiter = limiter(store().max_connections(1), Quota::per_day(1));
+        drop(crate::acquire(&limiter, "alice").await);
+    }
+    let waiting = "SELECT count(*) FROM pg_stat_activity
+        WHERE application_name = 'tower-ratelimit' AND wait_event_type = 'Lock'";
+    testkit::programs::eventually("no session that waits", async || {
+        // Statistics are those of the start of a transaction.
+        bench.run("SELECT pg_stat_clear_snapshot()").await;
+        (bench.number(waiting).await == 0).then_some(())
+    })
+    .await;
+    bench.run("ROLLBACK").await;
+}
