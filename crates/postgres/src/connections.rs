@@ -224,7 +224,8 @@ fn kind(code: &str) -> StoreErrorKind {
         Contended, Disconnected, Loading, Other, OutOfMemory, ReadOnly, Refused, Timeout,
     };
     match code {
-        "25006" => ReadOnly,
+        // The latter on a standby, which has no table that is unlogged.
+        "25006" | "0A000" => ReadOnly,
         "40001" | "40P01" => Contended,
         "42501" => Refused,
         "53100" | "53200" => OutOfMemory,
@@ -254,4 +255,17 @@ fn detail(code: &str, error: &DbError) -> String {
         );
     }
     detail
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_takes_no_writes_is_left_for_another() {
+        for code in ["25006", "0A000"] {
+            assert_eq!(kind(code), StoreErrorKind::ReadOnly, "{code}");
+        }
+        assert_eq!(kind("0A001"), StoreErrorKind::Other);
+    }
 }

@@ -77,11 +77,29 @@ struct Table {
     cleaned: Arc<Cleaned>,
 }
 
-/// The last cleaning of this process, in milliseconds since the store was made.
+/// The end of the last cleaning of this process, in milliseconds since the store was made;
+/// [`RUNNING`] while one runs.
 #[derive(Debug)]
 struct Cleaned {
     since: Instant,
     at: AtomicU64,
+}
+
+const RUNNING: u64 = u64::MAX;
+
+impl Cleaned {
+    fn millis(&self) -> u64 {
+        self.since.elapsed().as_millis() as u64
+    }
+}
+
+/// Ends when the cleaning does, also with its runtime.
+struct Cleaning(Arc<Cleaned>);
+
+impl Drop for Cleaning {
+    fn drop(&mut self) {
+        self.0.at.store(self.0.millis(), Ordering::Relaxed);
+    }
 }
 
 impl PostgresStore {
@@ -202,22 +220,22 @@ impl Table {
         }
     }
 
-    /// Starts a cleaning if none has been for a while.
+    /// Starts a cleaning if none runs, and none has ended for a while.
     fn clean_if_due(&self) {
-        let now = self.cleaned.since.elapsed();
         let at = self.cleaned.at.load(Ordering::Relaxed);
         let due = Duration::from_millis(at).saturating_add(self.clean_every);
-        let millis = now.as_millis() as u64;
         let claim = &self.cleaned.at;
-        if now < due
+        if at == RUNNING
+            || Duration::from_millis(self.cleaned.millis()) < due
             || claim
-                .compare_exchange(at, millis, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(at, RUNNING, Ordering::Relaxed, Ordering::Relaxed)
                 .is_err()
         {
             return;
         }
-        let table = self.clone();
+        let (table, cleaning) = (self.clone(), Cleaning(Arc::clone(&self.cleaned)));
         tokio::spawn(async move {
+            let _cleaning = cleaning;
             if let Err(error) = table.clean().await {
                 tracing::warn!(%error, "rows of limits that have expired were not removed");
             }

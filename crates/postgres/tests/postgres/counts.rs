@@ -150,6 +150,43 @@ async fn nodes_that_write_remove_what_has_expired() {
 }
 
 #[tokio::test]
+async fn one_removal_runs_at_a_time_however_long_it_takes() {
+    needs!(postgres);
+    const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'";
+    let bench = Bench::start().await;
+    bench
+        .run(
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ \
+             BEGIN PERFORM pg_advisory_xact_lock(77); RETURN NULL; END $$; \
+             CREATE TRIGGER wait BEFORE DELETE ON tower_ratelimit EXECUTE FUNCTION wait(); \
+             SELECT pg_advisory_lock(77)",
+        )
+        .await;
+    let limiter = limiter(
+        bench.store().clean_every(Duration::ZERO),
+        Quota::per_day(1_000_000),
+    );
+    add_rows(&bench, "a", 10, "-1 s").await;
+    for alice in 0..20 {
+        assert!(is_allowed(&limiter, &Key::from(format!("alice {alice}"))).await);
+    }
+    eventually("a removal that waits", async || {
+        (bench.number(WAITING).await == 1).then_some(())
+    })
+    .await;
+    for bob in 0..20 {
+        assert!(is_allowed(&limiter, &Key::from(format!("bob {bob}"))).await);
+    }
+    assert_eq!(bench.number(WAITING).await, 1);
+
+    bench.run("SELECT pg_advisory_unlock(77)").await;
+    eventually("the end of the removal", async || {
+        (bench.number(WAITING).await == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_row_that_is_over_is_as_good_as_none() {
     needs!(postgres);
     let bench = Bench::with_clock().await;
