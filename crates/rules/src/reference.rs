@@ -1,3 +1,5 @@
+//! The reference of rule files: every field, with an example and the messages about mistakes.
+//!
 //! [budgets-bytes]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html#bytes
 //! [budgets-charge]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html#what-a-request-is-charged
 //! [budgets-rules]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html#rule-files

@@ -18,7 +18,7 @@
 // 4. `store_backend/` has the two ways to a store. For Redis, `store_backend/redis.rs` chooses a script, which reads
 //    and writes the texts of `wire/`. For a store of a user, `store_backend/custom.rs` hands over a `StoreCall`, and
 //    `script_in_rust.rs` does what the script would. Rows of other nodes are settled on the way
-//    (`subject_settlement.rs`).
+//    (`settle_node_rows.rs`).
 // 5. The answer goes to the cache, to the ledger and to all that wait for it. If there is none in time, `fallback.rs`
 //    decides.
 
@@ -43,8 +43,8 @@ mod redis_values;
 #[cfg(feature = "redis")]
 mod script_choice;
 mod script_in_rust;
+mod settle_node_rows;
 mod store_backend;
-mod subject_settlement;
 mod user_store;
 mod wire;
 

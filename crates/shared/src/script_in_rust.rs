@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::{
     batching::{Run, SubjectReply},
-    subject_settlement::Settlement,
-    wire::{Applied, Reply, StoreCall, Write, plan::ReplyPlan, reply, subject_value::SubjectValue},
+    settle_node_rows::Settlement,
+    wire::{Applied, Reply, StoreCall, Write, plan::ReplyPlan, reply, stored_value::SubjectValue},
 };
 use tower_ratelimit_core::{
     algorithm::{CounterIndex, Held, State, States, Verdict},

@@ -9,7 +9,7 @@ pub(super) mod node_message;
 pub(super) mod node_rows;
 pub(super) mod plan;
 pub(super) mod reply;
-pub(super) mod subject_value;
+pub(super) mod stored_value;
 
 use std::{iter, time::Duration};
 

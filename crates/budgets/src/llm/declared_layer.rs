@@ -23,7 +23,7 @@ use tower_ratelimit_core::{
     log::{self, Code},
     timer::{self, NoTimer},
 };
-pub use tower_ratelimit_layer::rate_limit::spending::begun_body::DeclaredBody;
+pub use tower_ratelimit_layer::rate_limit::spending::partly_read_body::DeclaredBody;
 use tower_ratelimit_layer::{
     middleware::gate::take_ready,
     spend::{Declared, declared::content_length},

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     key::sent_value::lines_in_any_spelling, middleware::gate::take_ready,
-    rate_limit::spending::begun_body::DeclaredBody,
+    rate_limit::spending::partly_read_body::DeclaredBody,
 };
 use tower_ratelimit_core::{
     log::{self, Code},

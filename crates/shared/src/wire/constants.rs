@@ -3,7 +3,7 @@
 use super::{
     node_message::{LONGEST_LEASE, MOST_LEASED_SLOTS, MOST_ROWS},
     node_rows::{MOST_RESERVED, ROW},
-    subject_value::LONGEST_KEPT_BLOCK,
+    stored_value::LONGEST_KEPT_BLOCK,
 };
 
 /// The file for the general script.

@@ -15,12 +15,12 @@
 //! uses 2,500 is charged three steps, from 1,920, 2,176 and 2,432 on, and gets 316 back.
 
 mod balance;
-#[cfg(feature = "tokio")]
-pub mod begun_body;
 mod bill;
 pub mod body;
 mod handle;
 mod layer;
+#[cfg(feature = "tokio")]
+pub mod partly_read_body;
 pub mod settings;
 mod upload;
 

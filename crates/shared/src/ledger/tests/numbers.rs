@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     batching::SubjectReply,
-    wire::{StoreCall, node_message::NodeReport, reply, subject_value::SubjectValue},
+    wire::{StoreCall, node_message::NodeReport, reply, stored_value::SubjectValue},
 };
 use tower_ratelimit_core::{
     algorithm::{Meter, State, Verdict, View},

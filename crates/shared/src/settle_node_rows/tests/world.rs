@@ -6,7 +6,7 @@ use crate::wire::{
     node_message::{NodeMessage, NodeReply, RowStatus},
     node_rows::NodeRow,
     plan::Plan,
-    subject_value::SubjectValue,
+    stored_value::SubjectValue,
 };
 use tower_ratelimit_core::{
     algorithm::View,

@@ -22,7 +22,7 @@ use super::wire::{
     node_message::{LONGEST_LEASE, MOST_ROWS, NodeMessage, NodeReply, NodeReport, RowStatus},
     node_rows::{NodeRow, NodeRows, ReservedGroup, latest_end},
     plan::Plan,
-    subject_value::SubjectValue,
+    stored_value::SubjectValue,
 };
 use tower_ratelimit_core::{
     algorithm::{Held, View},
