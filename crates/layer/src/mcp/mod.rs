@@ -87,7 +87,7 @@ impl Mcp {
     /// So use it only where the server refuses ids that it did not issue, with a limit by the client beside it:
     ///
     /// ```
-    /// use tower_ratelimit::{PeerIp, Quota, RateLimitLayer, mcp::Mcp};
+    /// use tower_ratelimit::{KeyExtractor as _, PeerIp, Quota, RateLimitLayer, mcp::Mcp};
     ///
     /// let limit = RateLimitLayer::all([
     ///     Quota::per_minute(60).named("session").by(Mcp::session().or(PeerIp)),
