@@ -63,7 +63,7 @@ pub use self::trust::unmapped;
 ///    other header is tried.
 /// 4. The address is grouped by [`IpPrefix`].
 ///
-/// Whatever a client writes to the left, its key is that of its own address or of a trusted proxy; only
+/// A client may write anything to the left: its key is its own address or that of a trusted proxy; only
 /// a client with a trusted address is treated as a proxy. The proxy's key is a bucket shared by all
 /// clients whose address that proxy does not forward, and by those that spoiled the line that it was
 /// appended to. The proxy's own requests, such as health checks, are in it too:

@@ -9,7 +9,7 @@
 //! tower-ratelimit gateway limits.yaml --upstream http://127.0.0.1:9999
 //! ```
 //!
-//! The same in a process of your own:
+//! A gateway inside your own program:
 //!
 //! ```no_run
 //! use tower_ratelimit_gateway::{Settings, serve};

@@ -2,7 +2,7 @@
 //!
 //! In flow settings, rule files, connections and signals. Out flow a process that reads changed files and certificates
 //! again, closes no connection with a request, shows operators its limits and its metrics, and stops within its time.
-//! What a request gets is up to the packages above: `tower-ratelimit-gateway`, a reverse proxy, and
+//! The packages above decide what a request gets: `tower-ratelimit-gateway`, a reverse proxy, and
 //! `tower-ratelimit-envoy`, Envoy's protocols. [`forward_auth`] alone decides here, for proxies that call it by HTTP:
 //!
 //! ```

@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// - it names its method, or what the method is about, not at all, twice, or too long (128 and 4,096 bytes);
 /// - one of the two fields is sent twice, is no Base64, or differs from the body.
 ///
-/// So put outside what needs no body, such as authentication and a limit of all requests. Outside of a tokio
+/// Layers that need no body belong outside, such as authentication and a limit of all requests. Outside of a tokio
 /// runtime with a timer a body that has not arrived is refused.
 ///
 /// ```

@@ -84,7 +84,7 @@ impl Mcp {
     /// The digest of the session's id, the field `Mcp-Session-Id`, which revisions before 2026-07-28 have.
     ///
     /// Absent in the request that begins the session. Nothing is verified: a client that sends another id has another key.
-    /// So use it only where the server refuses ids that it did not issue, with a limit by the client beside it:
+    /// Use it only where the server refuses ids that it did not issue, and limit the client, too:
     ///
     /// ```
     /// use tower_ratelimit::{KeyExtractor as _, PeerIp, Quota, RateLimitLayer, mcp::Mcp};

@@ -31,7 +31,7 @@ pub(super) trait StreamBill: Send {
     /// Reads a part of the data that passes.
     fn data(&mut self, data: &[u8]);
 
-    /// So many bytes of the data have passed unread. Stops reading, unless bytes are all that is read.
+    /// Counts bytes that passed unread. Stops reading, unless bytes are all that is read.
     fn lose(&mut self, bytes: usize);
 
     /// Charges what the data so far has used. Starts a question if none is under way.
