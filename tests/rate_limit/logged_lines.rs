@@ -549,7 +549,7 @@ fn a_line_is_an_event_of_the_target_on_the_page() {
 
     let (sender, targets) = mpsc::channel();
     let subscriber = registry().with(Targets(sender));
-    tracing::subscriber::with_default(subscriber, || {
+    testkit::logged_to(subscriber, || {
         send(&layer(PeerIp).layer(Probe::default()), get("/"));
     });
     assert_eq!(

@@ -397,7 +397,7 @@ mod tests {
             note(&watch, StoreHealth::Up);
             note(&watch, StoreHealth::Untried);
             let subscriber = registry().with(Back(Arc::clone(&watch), sender));
-            tracing::subscriber::with_default(subscriber, || watch.report());
+            testkit::logged_to(subscriber, || watch.report());
         });
         for _ in 0..2 {
             let line = lines.recv_timeout(Duration::from_secs(20));

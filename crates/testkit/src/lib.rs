@@ -227,7 +227,7 @@ impl Lines {
     }
 }
 
-/// The lines that are logged meanwhile, one for each event.
+/// The lines that this thread logs meanwhile, one for each event.
 pub fn logged(run: impl FnOnce()) -> Vec<String> {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
@@ -236,8 +236,19 @@ pub fn logged(run: impl FnOnce()) -> Vec<String> {
         .without_time()
         .with_writer(log.clone())
         .finish();
-    tracing::subscriber::with_default(subscriber, run);
+    logged_to(subscriber, run);
     log.0.take()
+}
+
+/// Hands what this thread logs meanwhile to `subscriber`.
+pub fn logged_to<R>(
+    subscriber: impl tracing::Subscriber + Send + Sync + 'static,
+    run: impl FnOnce() -> R,
+) -> R {
+    // With one subscriber alone, tracing asks nobody else about a place that logs: one that a thread without a subscriber
+    // reaches first would be off for all threads.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+    tracing::subscriber::with_default(subscriber, run)
 }
 
 #[derive(Clone, Default)]
@@ -272,4 +283,18 @@ pub fn answering()
         *response.status_mut() = StatusCode::from_u16(status.unwrap_or(200)).expect("a status");
         Ok(response)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    /// A store may report on a thread of its own first.
+    #[test]
+    fn a_line_that_another_thread_logged_first_is_logged_here_too() {
+        let report = || tracing::warn!("a line");
+        let lines = super::logged(|| {
+            std::thread::scope(|scope| scope.spawn(report).join()).expect("no panic");
+            report();
+        });
+        assert_eq!(lines.len(), 1, "{lines:?}");
+    }
 }

@@ -105,25 +105,16 @@ fn an_observer_sees_a_key_only_if_it_reveals_it() {
 
 #[cfg(feature = "tracing")]
 mod logs {
-    use std::{io, net::SocketAddr};
+    use std::net::SocketAddr;
 
     use tower_ratelimit::{PeerIp, key::BearerToken, observe::TracingObserver};
 
     use super::*;
 
     fn logged(key: impl KeyExtractor, observer: TracingObserver) -> Vec<String> {
-        let log = Lines::default();
-        let subscriber = {
-            let log = log.clone();
-            tracing_subscriber::fmt()
-                .with_max_level(tracing::Level::TRACE)
-                .with_ansi(false)
-                .with_writer(move || Writer(log.clone()))
-                .finish()
-        };
         let (limiter, _) = limiter(Quota::per_hour(1));
         let layer = RateLimitLayer::new(limiter, key).observer(observer);
-        tracing::subscriber::with_default(subscriber, || {
+        let lines = testkit::logged(|| {
             let service = layer.layer(Probe::default());
             for _ in 0..2 {
                 let peer: SocketAddr = "[2001:db8::1]:4000".parse().unwrap();
@@ -131,22 +122,8 @@ mod logs {
                 send(&service, request.extension(peer));
             }
         });
-        let lines = log.take();
         assert_eq!(lines.len(), 2, "{lines:?}");
         lines
-    }
-
-    struct Writer(Lines);
-
-    impl io::Write for Writer {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.push(String::from_utf8_lossy(bytes).into_owned());
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
     }
 
     #[test]

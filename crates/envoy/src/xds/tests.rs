@@ -20,10 +20,6 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tower_ratelimit::LocalStore;
-use tracing::{
-    Event, Metadata, Subscriber, span,
-    subscriber::{NoSubscriber, with_default},
-};
 
 use super::{
     ControlPlane,
@@ -356,32 +352,6 @@ impl Plane {
     }
 }
 
-/// Counts lines of the log.
-#[derive(Clone, Default)]
-struct Lines(Arc<AtomicUsize>);
-
-impl Subscriber for Lines {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {
-        NoSubscriber::default().new_span(span)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
 /// A source of limits from a control plane.
 fn source() -> (DescriptorSource, Source) {
     let mut settings = Settings::new(Vec::new());
@@ -403,12 +373,14 @@ fn source() -> (DescriptorSource, Source) {
 
 #[tokio::test(start_paused = true)]
 async fn a_faulty_set_that_comes_again_is_rejected_with_pauses_and_logged_once() {
-    let ((descriptors, source), lines) = (source(), Lines::default());
+    let ((descriptors, source), lines) = (source(), testkit::Lines::default());
     let logged = lines.clone();
     // Without a type each set has the same fault.
     let mut plane = Plane::start(move |set| {
-        let lines = logged.clone();
-        with_default(lines, || descriptors.accept_set(&source, set))
+        let mut accepted = Ok(());
+        let new = testkit::logged(|| accepted = descriptors.accept_set(&source, set));
+        new.into_iter().for_each(|line| logged.push(line));
+        accepted
     });
     let mut rejections = 0;
     let rejected = async {
@@ -421,7 +393,7 @@ async fn a_faulty_set_that_comes_again_is_rejected_with_pauses_and_logged_once()
     drop(timeout(Duration::from_secs(3_600), rejected).await);
     // Two at once, some until a pause has 30 to 60 seconds.
     assert!((60..=123).contains(&rejections), "{rejections}");
-    assert_eq!(lines.0.load(Ordering::SeqCst), 1);
+    assert_eq!(lines.take().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
