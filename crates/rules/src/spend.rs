@@ -5,40 +5,15 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use tower_ratelimit_budgets::{
-    llm::Pointer,
+    llm::{Llm, Pointer},
     prices::{ModelPattern, ModelRates, TokenRates},
 };
 use tower_ratelimit_core::tokens::Tokens;
 use tower_ratelimit_layer::rate_limit::{Exhausted, Missing};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FixedCount {
-    Requests,
-    Tokens,
-    UncachedTokens,
-    InputTokens,
-    OutputTokens,
-    MicroUsd,
-    Bytes,
-    RequestBytes,
-    ResponseBytes,
-    /// The number at a place of the response that the rule names.
-    Units,
-}
-
-/// The format of a provider's reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum UsageFormat {
-    Any,
-    Openai,
-    Responses,
-    Anthropic,
-    Gemini,
-}
-
 #[derive(Debug, Clone)]
 pub(super) enum UsagePlace {
-    Format(UsageFormat),
+    Format(Llm),
     /// The bytes of both bodies.
     Bytes,
     Json(Pointer),

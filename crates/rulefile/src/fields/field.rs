@@ -315,11 +315,6 @@ pub struct FieldInfo {
 pub trait AnyField: fmt::Debug + Sync {
     /// The description of the field.
     fn info(&self) -> &FieldInfo;
-
-    /// The name of the field.
-    fn name(&self) -> &'static str {
-        self.info().name
-    }
 }
 
 /// A table of known fields.
@@ -333,6 +328,11 @@ pub struct Table {
 }
 
 impl Table {
+    /// The names of the fields, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + Clone {
+        self.fields.iter().map(|field| field.info().name)
+    }
+
     /// A table of these fields. Messages call it `name`, as in "unknown field … in match"; the schema has `about`.
     pub const fn new(
         name: &'static str,

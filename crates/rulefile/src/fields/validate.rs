@@ -29,7 +29,7 @@ impl Table {
             }
         }
         if self.one_field && entries.len() != 1 {
-            let known = listed(self.infos().map(|field| field.name));
+            let known = listed(self.names());
             let message = format!("{} has one of {known}, not {}", self.name, entries.len());
             report.push(ProblemCode::R02, &node.span, message);
         }
@@ -37,7 +37,7 @@ impl Table {
 
     /// Whether a table has a field that [`check`](Self::check) reports as unknown.
     pub fn has_unknown(&self, node: &Node) -> bool {
-        let is_known = |name: &str| self.infos().any(|field| field.name == name);
+        let is_known = |name: &str| self.names().any(|known| known == name);
         node.entries().iter().any(|entry| !is_known(&entry.key))
     }
 
@@ -51,7 +51,7 @@ impl Table {
             let message = format!("{:?} is {hint}", entry.key);
             return report.push(ProblemCode::R02, &entry.key_span, message);
         }
-        let names = || self.infos().map(|field| field.name);
+        let names = || self.names();
         let suggestion = nearest(&entry.key, names());
         let mut message = format!("unknown field {:?} in {}", entry.key, self.name);
         if suggestion.is_none() {

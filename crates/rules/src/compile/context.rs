@@ -51,6 +51,21 @@ impl<'c> Context<'c> {
         self.report.push(code, span, message);
     }
 
+    /// Reports each field of these names that a rule has: it is of no use there.
+    pub(crate) fn no_use(
+        &mut self,
+        rule: &Node,
+        names: impl IntoIterator<Item = &'static str>,
+        place: &str,
+    ) {
+        for name in names {
+            if let Some(entry) = rule.entry(name) {
+                let message = format!("`{name}` is of no use {place}");
+                self.report(ProblemCode::R02, &entry.key_span, message);
+            }
+        }
+    }
+
     pub(crate) fn unknown<'k>(
         &mut self,
         what: &str,

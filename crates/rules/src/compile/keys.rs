@@ -9,9 +9,7 @@ use tower_ratelimit_rulefile::{
 
 use super::context::Context;
 use crate::{
-    fields::key::{
-        COOKIE, CUSTOM, FIRST_OF, HEADER, KeyWord, PATH_PARAM, QUERY, SECRET_HEADER, WORDS,
-    },
+    fields::key::{COOKIE, CUSTOM, FIRST_OF, HEADER, PATH_PARAM, QUERY, SECRET_HEADER, WORDS},
     key::{HostKey, MAX_PARTS, RuleKey, Unregistered},
 };
 use tower_ratelimit_layer::key::{
@@ -42,38 +40,39 @@ impl<'c> Context<'c> {
     }
 
     fn key_word(&mut self, word: &str, node: &Node) -> Option<RuleKey> {
-        let Some(word) = KeyWord::of(word) else {
-            self.unknown_key(word, node);
-            return None;
-        };
         Some(match word {
-            KeyWord::ClientIp => RuleKey::extractor(self.client_ip.clone()),
-            KeyWord::PeerIp => RuleKey::extractor(PeerIp.grouped_by(self.prefix)),
-            KeyWord::Global => RuleKey::extractor(Global),
-            KeyWord::BearerToken => RuleKey::extractor(BearerToken),
-            KeyWord::BasicUser => RuleKey::extractor(BasicUser),
-            KeyWord::Method => RuleKey::extractor(RequestMethod),
-            KeyWord::Host => RuleKey::extractor(HostKey),
-            KeyWord::McpTool => RuleKey::McpTool,
+            "client_ip" => RuleKey::extractor(self.client_ip.clone()),
+            "peer_ip" => RuleKey::extractor(PeerIp.grouped_by(self.prefix)),
+            "global" => RuleKey::extractor(Global),
+            "bearer_token" => RuleKey::extractor(BearerToken),
+            "basic_user" => RuleKey::extractor(BasicUser),
+            "method" => RuleKey::extractor(RequestMethod),
+            "host" => RuleKey::extractor(HostKey),
+            "mcp_tool" => RuleKey::McpTool,
             #[cfg(feature = "axum")]
-            KeyWord::Route => RuleKey::extractor(tower_ratelimit_layer::key::MatchedRoute),
+            "route" => RuleKey::extractor(tower_ratelimit_layer::key::MatchedRoute),
             #[cfg(not(feature = "axum"))]
-            KeyWord::Route => {
+            "route" => {
                 let message = "the key `route` needs the feature `axum`";
                 self.report(ProblemCode::R05, &node.span, message);
+                return None;
+            }
+            _ => {
+                self.unknown_key(word, node);
                 return None;
             }
         })
     }
 
     fn unknown_key(&mut self, word: &str, node: &Node) {
-        let words = || WORDS.iter().map(|(word, _)| *word);
-        let message = || format!("unknown key {word:?}; there is {}", listed(words()));
+        let message = || {
+            let words = listed(WORDS.into_iter());
+            format!("unknown key {word:?}; there is {words}")
+        };
         let problem = |message: String| Problem::new(ProblemCode::R05, &node.span, message);
         let is_address = ADDRESSES.contains(&word.to_ascii_lowercase().as_str());
         let is_header = word.contains('-') || word.eq_ignore_ascii_case("authorization");
-        let nearest = nearest(word, words());
-        let problem = match nearest {
+        let problem = match nearest(word, WORDS.into_iter()) {
             None if is_address => problem(message()).suggest(Some("client_ip")),
             None if is_header && word.parse::<HeaderName>().is_ok() => problem(format!(
                 "unknown key {word:?}; a header is a key as a table: `header` with its name, or \

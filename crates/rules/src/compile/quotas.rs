@@ -37,23 +37,13 @@ const UNLIMITED: &str = "unlimited";
 impl<'c> Context<'c> {
     pub(super) fn allowance(&mut self, rule: &'c Node, name: &str) -> Option<Allowance> {
         if let Some(tier) = TIER.of(rule) {
-            for name in [QUOTA.name(), SCHEDULE.name(), WEIGHTED.name()] {
-                if let Some(entry) = rule.entry(name) {
-                    let message = format!("`{name}` is of no use beside `tier`");
-                    self.report(ProblemCode::R02, &entry.key_span, message);
-                }
-            }
+            let others = [QUOTA.name(), SCHEDULE.name(), WEIGHTED.name()];
+            self.no_use(rule, others, "beside `tier`");
             return self.tiers(tier, name);
         }
         let Some(quota) = QUOTA.of(rule) else {
             if IN_FLIGHT.of(rule).is_some() {
-                for field in OF_QUOTAS {
-                    let name = field.name();
-                    if let Some(entry) = rule.entry(name) {
-                        let message = format!("`{name}` is of no use in a rule without `quota`");
-                        self.report(ProblemCode::R02, &entry.key_span, message);
-                    }
-                }
+                self.no_use(rule, OF_QUOTAS, "in a rule without `quota`");
                 return Some(Allowance::Always(None));
             }
             // A misspelt field is reported, and is the cause.

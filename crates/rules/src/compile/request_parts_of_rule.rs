@@ -6,7 +6,7 @@ use tower_ratelimit_rulefile::document::{Node, NodeEntry, NodeValue};
 use crate::{
     cost,
     fields::{
-        key::{COOKIE, CUSTOM, FIRST_OF, HEADER, KeyWord, SECRET_HEADER},
+        key::{COOKIE, CUSTOM, FIRST_OF, HEADER, SECRET_HEADER},
         matching,
         rule::{ACTION, COST, MATCH, PRIORITY, TIER, TIER_HEADER},
     },
@@ -74,26 +74,16 @@ fn of_match(node: &Node, parts: &mut Vec<RequestPart>) {
 
 fn of_key(node: &Node, parts: &mut Vec<RequestPart>) {
     match &node.value {
-        NodeValue::Scalar(scalar) if KeyWord::of(&scalar.text) == Some(KeyWord::McpTool) => {
-            parts.extend(CALL_OF_MCP.into_iter().filter_map(header));
-        }
-        NodeValue::Scalar(scalar) => parts.extend(of_word(&scalar.text)),
+        NodeValue::Scalar(scalar) => match &*scalar.text {
+            "bearer_token" => parts.push(RequestPart::BearerToken),
+            "basic_user" => parts.push(RequestPart::BasicUser),
+            "host" => parts.push(RequestPart::Host),
+            "route" => parts.push(RequestPart::Route),
+            "mcp_tool" => parts.extend(CALL_OF_MCP.into_iter().filter_map(header)),
+            _ => {}
+        },
         NodeValue::List(items) => items.iter().for_each(|item| of_key(item, parts)),
         NodeValue::Table(entries) => entries.iter().for_each(|entry| of_table(entry, parts)),
-    }
-}
-
-fn of_word(word: &str) -> Option<RequestPart> {
-    match KeyWord::of(word)? {
-        KeyWord::BearerToken => Some(RequestPart::BearerToken),
-        KeyWord::BasicUser => Some(RequestPart::BasicUser),
-        KeyWord::Host => Some(RequestPart::Host),
-        KeyWord::Route => Some(RequestPart::Route),
-        KeyWord::ClientIp
-        | KeyWord::PeerIp
-        | KeyWord::Global
-        | KeyWord::Method
-        | KeyWord::McpTool => None,
     }
 }
 

@@ -9,9 +9,8 @@ use crate::{
     fields::{
         file::DEFAULT_KEY,
         rule::{
-            ACTION, BLOCK_FOR, COST, COUNT_IF, COUNTED_STATUSES, HEADERS, HeaderGroup, IN_FLIGHT,
-            KEY, MATCH, MODE, NAME, OF_DENIALS, OF_LIMITS, ON_CHANGE, ON_MISSING_KEY, PRIORITY,
-            STOP, WAIT, has_headers,
+            ACTION, BLOCK_FOR, COST, COUNT_IF, COUNTED_STATUSES, HEADERS, IN_FLIGHT, KEY, MATCH,
+            MODE, NAME, OF_DENIALS, ON_CHANGE, ON_MISSING_KEY, PRIORITY, STOP, WAIT, of_limits,
         },
     },
     key::{RuleKey, names},
@@ -96,18 +95,18 @@ impl<'c> Context<'c> {
         matcher: &Matcher,
     ) -> Option<(RuleKey, Allowance)> {
         if !action.limits() {
-            for field in OF_LIMITS {
-                let name = field.name();
-                if let Some(entry) = node.entry(name) {
-                    let message = format!("`{name}` is of no use in a rule that limits nothing");
-                    self.report(ProblemCode::R02, &entry.key_span, message);
-                }
-            }
+            self.no_use(node, of_limits(), "in a rule that limits nothing");
             let unused = RuleKey::extractor(tower_ratelimit_layer::key::route::Global);
             return Some((unused, Allowance::Always(None)));
         }
         if action == RuleAction::Overflow {
-            self.check_overflow(node);
+            let others = of_limits().filter(|other| !OF_DENIALS.contains(other));
+            let others = others.collect::<Vec<_>>().join(", ");
+            let place = format!(
+                "in a rule of the action `overflow`, which denies no request; accepted are name, match, {others}, \
+                 replaces, stop"
+            );
+            self.no_use(node, OF_DENIALS, &place);
         }
         let allowance = self.allowance(node, name);
         let key_node = KEY.of(node);
@@ -129,25 +128,6 @@ impl<'c> Context<'c> {
         Some((key?, allowance?))
     }
 
-    /// Reports the fields that a rule of the action `overflow` cannot have.
-    fn check_overflow(&mut self, node: &Node) {
-        for field in OF_DENIALS {
-            let name = field.name();
-            if let Some(entry) = node.entry(name) {
-                let others = OF_LIMITS.iter().map(|field| field.name());
-                let others: Vec<&str> = others
-                    .filter(|other| OF_DENIALS.iter().all(|field| field.name() != *other))
-                    .collect();
-                let message = format!(
-                    "`{name}` is of no use in a rule of the action `overflow`, which denies no request; \
-                     accepted are name, match, {}, replaces, stop",
-                    others.join(", ")
-                );
-                self.report(ProblemCode::R02, &entry.key_span, message);
-            }
-        }
-    }
-
     /// The rule's own key, or that of `defaults`.
     pub(super) fn key_of<'n>(&self, node: &'n Node) -> Option<&'n Node>
     where
@@ -162,11 +142,11 @@ impl<'c> Context<'c> {
         let Some(groups) = HEADERS.of(node).or_else(default) else {
             return Headers::default();
         };
-        let has = |group| has_headers(groups, group);
+        let has = |group| groups.items().iter().any(|item| item.text() == Some(group));
         Headers::none()
-            .ietf(has(HeaderGroup::IetfDraft11).then_some(IetfDraft::Draft11))
-            .x_ratelimit(has(HeaderGroup::XRateLimit).then_some(ResetFormat::DeltaSeconds))
-            .x_ratelimit_retry_after(has(HeaderGroup::XRateLimitRetryAfter))
+            .ietf(has("ietf_draft11").then_some(IetfDraft::Draft11))
+            .x_ratelimit(has("x_ratelimit").then_some(ResetFormat::DeltaSeconds))
+            .x_ratelimit_retry_after(has("x_ratelimit_retry_after"))
             .retry_after(true)
     }
 

@@ -26,7 +26,7 @@ use crate::{
     },
     rule::Rule,
     rule_quotas::Allowance,
-    spend::{CountedUnits, FixedCount, SpendRule, UsagePlace},
+    spend::{CountedUnits, SpendRule, UsagePlace},
 };
 use tower_ratelimit_budgets::{
     llm::Pointer,
@@ -90,26 +90,18 @@ impl<'c> Context<'c> {
         let Some(text) = node.text() else {
             return self.weights(node);
         };
-        let (label, word) = COUNTS_WORDS.iter().find(|(word, _)| *word == text)?;
-        let all = |rates| {
-            let every = ModelPattern::new("*");
-            every.map(|every| CountedUnits::new(label, [(every, rates)], 1))
-        };
-        match word {
-            FixedCount::Requests => None,
-            FixedCount::Tokens | FixedCount::Units | FixedCount::Bytes => all(TokenRates::of(1, 1)),
-            FixedCount::UncachedTokens => all(TokenRates {
-                cached_input: 0,
-                ..TokenRates::of(1, 1)
-            }),
-            FixedCount::InputTokens | FixedCount::RequestBytes => all(TokenRates::of(1, 0)),
-            FixedCount::OutputTokens | FixedCount::ResponseBytes => all(TokenRates::of(0, 1)),
-            FixedCount::MicroUsd => {
+        let (label, rates) = COUNTS_WORDS.iter().find(|(word, _)| *word == text)?;
+        match (*label, rates) {
+            ("micro_usd", _) => {
                 if self.money.is_none() {
                     let message = "`counts: micro_usd` needs `prices` in the file";
                     self.report(ProblemCode::R14, &node.span, message);
                 }
                 self.money.clone()
+            }
+            (label, rates) => {
+                let every = ModelPattern::new("*")?;
+                Some(CountedUnits::new(label, [(every, (*rates)?)], 1))
             }
         }
     }

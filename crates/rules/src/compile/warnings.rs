@@ -12,7 +12,7 @@ use tower_ratelimit_rulefile::{
 use super::{context::Context, likely_mistakes, spend};
 use crate::{
     fields::{
-        key::{self, FIRST_OF, KeyWord},
+        key::{self, FIRST_OF},
         matching::{AUTHENTICATED, CLIENT, HEADER, HOST, MCP, NOT, QUERY},
         rule::{MATCH, PRIORITY, TIER, TIER_HEADER},
     },
@@ -225,7 +225,7 @@ fn key_part<'n>(key: &'n Node, field: &Field<Text>) -> Option<&'n Node> {
 
 /// Warns of a limit that one client can use up for all.
 fn shared_by_all(rule: &Rule, node: &Node, context: &mut Context<'_>) {
-    let is_global = |key: &&Node| key.text().and_then(KeyWord::of) == Some(KeyWord::Global);
+    let is_global = |key: &&Node| key.text() == Some("global");
     let Some(key) = context.key_of(node).filter(is_global) else {
         return;
     };

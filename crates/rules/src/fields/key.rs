@@ -6,37 +6,18 @@ use tower_ratelimit_rulefile::fields::{
     Table, Text, Tree,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeyWord {
-    ClientIp,
-    PeerIp,
-    Global,
-    BearerToken,
-    BasicUser,
-    Method,
-    Host,
-    Route,
-    McpTool,
-}
-
-pub(crate) static WORDS: [(&str, KeyWord); 9] = [
-    ("client_ip", KeyWord::ClientIp),
-    ("peer_ip", KeyWord::PeerIp),
-    ("global", KeyWord::Global),
-    ("bearer_token", KeyWord::BearerToken),
-    ("basic_user", KeyWord::BasicUser),
-    ("method", KeyWord::Method),
-    ("host", KeyWord::Host),
-    ("route", KeyWord::Route),
-    ("mcp_tool", KeyWord::McpTool),
+/// The keys that are words.
+pub(crate) static WORDS: [&str; 9] = [
+    "client_ip",
+    "peer_ip",
+    "global",
+    "bearer_token",
+    "basic_user",
+    "method",
+    "host",
+    "route",
+    "mcp_tool",
 ];
-
-impl KeyWord {
-    pub(crate) fn of(word: &str) -> Option<Self> {
-        let mut words = WORDS.iter();
-        words.find(|(known, _)| *known == word).map(|(_, key)| *key)
-    }
-}
 
 pub(super) static KEY_SHAPE: Shape = Named("key", &KEY_CHOICES);
 

@@ -5,9 +5,8 @@ use std::{ops::RangeInclusive, time::Duration};
 use http::HeaderName;
 use tower_ratelimit_rulefile::{
     ProblemCode,
-    document::Node,
     fields::{
-        AnyField, Boolean, Field, OneOf, Parsed,
+        Boolean, Field, OneOf, Parsed,
         Shape::{
             Either, List, Many, Map, Number as AsNumber, Table as InTable, Text as AsText, Words,
         },
@@ -52,32 +51,29 @@ pub(crate) static RULE: Table = Table::new(
     ],
 );
 
-/// The fields that a rule of the action `limit` or `overflow` may have, and no other rule.
-pub(crate) static OF_LIMITS: [&dyn AnyField; 16] = [
-    &KEY,
-    &QUOTA,
-    &IN_FLIGHT,
-    &SPEND,
-    &TIER,
-    &SCHEDULE,
-    &WEIGHTED,
-    &COST,
-    &PRIORITY,
-    &COUNT_IF,
-    &BLOCK_FOR,
-    &WAIT,
-    &MODE,
-    &HEADERS,
-    &ON_MISSING_KEY,
-    &ON_CHANGE,
-];
+/// The fields of every rule. Only a rule of the action `limit` or `overflow` may have others.
+static OF_ALL: [&str; 5] = ["name", "match", "action", "replaces", "stop"];
+
+/// The names of the fields that a rule of the action `limit` or `overflow` may have, and no other rule.
+pub(crate) fn of_limits() -> impl Iterator<Item = &'static str> {
+    let names = RULE.names();
+    names.filter(|name| !OF_ALL.contains(name))
+}
 
 /// The fields of limits that a rule of the action `overflow` may not have: they need requests that are denied.
-pub(crate) static OF_DENIALS: [&dyn AnyField; 4] = [&BLOCK_FOR, &WAIT, &IN_FLIGHT, &SPEND];
+pub(crate) static OF_DENIALS: [&str; 4] = ["block_for", "wait", "in_flight", "spend"];
 
 /// The fields of limits that a rule without quotas may not have.
-pub(crate) static OF_QUOTAS: [&dyn AnyField; 9] = [
-    &SPEND, &SCHEDULE, &WEIGHTED, &COST, &PRIORITY, &COUNT_IF, &BLOCK_FOR, &WAIT, &ON_CHANGE,
+pub(crate) static OF_QUOTAS: [&str; 9] = [
+    "spend",
+    "schedule",
+    "weighted",
+    "cost",
+    "priority",
+    "count_if",
+    "block_for",
+    "wait",
+    "on_change",
 ];
 
 static ACTIONS: [(&str, RuleAction); 4] = [
@@ -207,19 +203,8 @@ static MISSING_KEYS: [(&str, MissingKey); 3] = [
     ("skip", MissingKey::Skip),
 ];
 
-/// A field of responses, or a group of fields.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeaderGroup {
-    IetfDraft11,
-    XRateLimit,
-    XRateLimitRetryAfter,
-}
-
-static HEADER_GROUPS: [(&str, HeaderGroup); 3] = [
-    ("ietf_draft11", HeaderGroup::IetfDraft11),
-    ("x_ratelimit", HeaderGroup::XRateLimit),
-    ("x_ratelimit_retry_after", HeaderGroup::XRateLimitRetryAfter),
-];
+/// The fields of responses, and groups of them.
+static HEADER_GROUPS: [&str; 3] = ["ietf_draft11", "x_ratelimit", "x_ratelimit_retry_after"];
 
 static CHANGES: [(&str, OnChange); 2] = [("keep", OnChange::Keep), ("fresh", OnChange::Fresh)];
 
@@ -240,11 +225,6 @@ pub(crate) static ON_CHANGE: Field<OneOf<OnChange>> = Field::one_of(
     &CHANGES,
     "What becomes of counts when a limit, burst, queue or soft share changes: `keep` goes by the old state, so a bucket that was used up gets its next unit by the new rate; `fresh` starts all keys of the rule afresh. Default: keep.",
 );
-
-pub(crate) fn has_headers(list: &Node, group: HeaderGroup) -> bool {
-    let mut words = HEADER_GROUPS.iter().filter(|(_, known)| *known == group);
-    words.any(|(word, _)| list.items().iter().any(|item| item.text() == Some(word)))
-}
 
 /// Quotas by the value of a header.
 static TIER_TABLE: Table = Table::new(

@@ -6,7 +6,8 @@ use tower_ratelimit_rulefile::fields::{
     Table, Text, Tree,
 };
 
-use crate::spend::{FixedCount, UsageFormat, UsagePlace};
+use crate::spend::UsagePlace;
+use tower_ratelimit_budgets::{llm::Llm, prices::TokenRates};
 use tower_ratelimit_core::quota::settings::MAX_NUMBER;
 use tower_ratelimit_layer::rate_limit::{Exhausted, Missing};
 
@@ -37,12 +38,12 @@ pub(crate) static READ: Field<Tree> = Field::tree(
 .required();
 
 pub(crate) static READ_WORDS: [(&str, UsagePlace); 6] = [
-    ("auto", UsagePlace::Format(UsageFormat::Any)),
+    ("auto", UsagePlace::Format(Llm::any())),
     ("bytes", UsagePlace::Bytes),
-    ("openai", UsagePlace::Format(UsageFormat::Openai)),
-    ("responses", UsagePlace::Format(UsageFormat::Responses)),
-    ("anthropic", UsagePlace::Format(UsageFormat::Anthropic)),
-    ("gemini", UsagePlace::Format(UsageFormat::Gemini)),
+    ("openai", UsagePlace::Format(Llm::openai())),
+    ("responses", UsagePlace::Format(Llm::responses())),
+    ("anthropic", UsagePlace::Format(Llm::anthropic())),
+    ("gemini", UsagePlace::Format(Llm::gemini())),
 ];
 
 static PLACE: Table = Table::new(
@@ -112,18 +113,25 @@ pub(crate) static BODY: Field<Number> = Field::number(
 /// The units that a quota counts: a word, or weights.
 pub(super) static COUNTED: Shape = Either(&[Words(&COUNTS_WORDS), InTable(&WEIGHTS)]);
 
-pub(crate) static COUNTS_WORDS: [(&str, FixedCount); 10] = [
-    ("requests", FixedCount::Requests),
-    ("tokens", FixedCount::Tokens),
-    ("uncached_tokens", FixedCount::UncachedTokens),
-    ("input_tokens", FixedCount::InputTokens),
-    ("output_tokens", FixedCount::OutputTokens),
-    ("micro_usd", FixedCount::MicroUsd),
-    ("units", FixedCount::Units),
-    ("bytes", FixedCount::Bytes),
-    ("request_bytes", FixedCount::RequestBytes),
-    ("response_bytes", FixedCount::ResponseBytes),
+/// The words, with what each counts of a token; `None` for those that count something else.
+pub(crate) static COUNTS_WORDS: [(&str, Option<TokenRates>); 10] = [
+    ("requests", None),
+    ("tokens", Some(TokenRates::of(1, 1))),
+    ("uncached_tokens", Some(UNCACHED)),
+    ("input_tokens", Some(TokenRates::of(1, 0))),
+    ("output_tokens", Some(TokenRates::of(0, 1))),
+    ("micro_usd", None),
+    // The number at a place of the response that the rule names.
+    ("units", Some(TokenRates::of(1, 1))),
+    ("bytes", Some(TokenRates::of(1, 1))),
+    ("request_bytes", Some(TokenRates::of(1, 0))),
+    ("response_bytes", Some(TokenRates::of(0, 1))),
 ];
+
+const UNCACHED: TokenRates = TokenRates {
+    cached_input: 0,
+    ..TokenRates::of(1, 1)
+};
 
 static WEIGHTS: Table = Table::new(
     "counts",

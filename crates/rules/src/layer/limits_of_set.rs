@@ -7,10 +7,9 @@ use crate::{
     rule_quotas::QuotaSet,
     rule_set::Rules,
     select::ChargeOfRule,
-    spend::{CountedUnits, SpendRule, UsageFormat, UsagePlace},
+    spend::{CountedUnits, SpendRule, UsagePlace},
     store::tier_of,
 };
-use tower_ratelimit_budgets::llm::Llm;
 use tower_ratelimit_core::{
     decision::Policy,
     limiter::{
@@ -91,7 +90,7 @@ fn policies(set: &QuotaSet) -> Box<[Policy]> {
 impl SpendRule {
     pub(super) fn spending(&self, limits: Arc<[Option<UnitLimit>]>) -> Spending {
         let mut spending = match &self.read {
-            UsagePlace::Format(format) => Spending::new(format.readers(), limits),
+            UsagePlace::Format(format) => Spending::new(*format, limits),
             UsagePlace::Bytes => Spending::new(Bytes::both(), limits),
             UsagePlace::Json(pointer) => Spending::new(pointer.clone(), limits),
             UsagePlace::Header(name) => Spending::new(Field::of(name.clone(), false), limits),
@@ -103,17 +102,5 @@ impl SpendRule {
         spending.exhausted = self.exhausted;
         spending.missing = self.missing;
         spending
-    }
-}
-
-impl UsageFormat {
-    const fn readers(self) -> Llm {
-        match self {
-            Self::Any => Llm::any(),
-            Self::Openai => Llm::openai(),
-            Self::Responses => Llm::responses(),
-            Self::Anthropic => Llm::anthropic(),
-            Self::Gemini => Llm::gemini(),
-        }
     }
 }
