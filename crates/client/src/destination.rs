@@ -1,12 +1,6 @@
 //! Destinations: the origin, and optionally a key, that a limit applies to.
 
-use std::{
-    cell::RefCell,
-    fmt,
-    hash::{Hash, Hasher},
-    str::FromStr,
-    sync::Arc,
-};
+use std::{cell::RefCell, fmt, str::FromStr, sync::Arc};
 
 use http::{
     Uri,
@@ -29,22 +23,13 @@ use crate::error::PacerError;
 /// assert_eq!(destination.as_str(), "https://api.example.com:443");
 /// # Ok::<(), tower_ratelimit_client::PacerError>(())
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Destination {
     origin: Arc<str>,
     key: Option<Key>,
 }
 
 /// Without a tag for a missing key, which most destinations lack: the table hashes one for each request.
-impl Hash for Destination {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.origin.hash(state);
-        if let Some(key) = &self.key {
-            key.hash(state);
-        }
-    }
-}
-
 impl Destination {
     /// The destination of an absolute URI, without user name, path and query.
     ///
@@ -55,7 +40,19 @@ impl Destination {
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(PacerError::no_host());
         };
-        let newest = NEWEST.try_with(|newest| newest.borrow_mut().of(scheme, authority));
+        let newest = NEWEST.try_with(|newest| {
+            let mut newest = newest.borrow_mut();
+            // By bytes, which is faster than to ignore case; another spelling only formats again.
+            if let Some((same, place, known)) = &*newest
+                && same == scheme
+                && place.as_str() == authority.as_str()
+            {
+                return known.clone();
+            }
+            let made = Self::new(scheme, authority);
+            *newest = Some((scheme.clone(), authority.clone(), made.clone()));
+            made
+        });
         // A thread that exits has no cache any more.
         Ok(newest.unwrap_or_else(|_| Self::new(scheme, authority)))
     }
@@ -102,29 +99,9 @@ impl Destination {
 }
 
 thread_local! {
-    static NEWEST: RefCell<NewestDestination> = const { RefCell::new(NewestDestination(None)) };
-}
-
-/// The destination of this thread's newest request. Most clients have only one; the cache saves
-/// formatting its text for each request.
-struct NewestDestination(Option<(Scheme, Authority, Destination)>);
-
-impl NewestDestination {
-    fn of(&mut self, scheme: &Scheme, authority: &Authority) -> Destination {
-        match &self.0 {
-            // By bytes, which is faster than to ignore case; another spelling only formats again.
-            Some((same, place, newest))
-                if same == scheme && place.as_str() == authority.as_str() =>
-            {
-                newest.clone()
-            }
-            _ => {
-                let newest = Destination::new(scheme, authority);
-                self.0 = Some((scheme.clone(), authority.clone(), newest.clone()));
-                newest
-            }
-        }
-    }
+    /// The destination of this thread's newest request. Most clients have only one; the cache saves
+    /// formatting its text for each request.
+    static NEWEST: RefCell<Option<(Scheme, Authority, Destination)>> = const { RefCell::new(None) };
 }
 
 fn default_port(scheme: &Scheme) -> Option<u16> {

@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode, header::AGE};
 use tower_ratelimit::clock::Timestamp;
 
 use crate::{
-    response_headers::{self, Grpc, ReportedQuota, ReportedQuotas},
+    response_headers::{self, Grpc, ReportedQuota},
     units::{Cost, Units},
 };
 
@@ -100,10 +100,6 @@ pub enum SignalSource {
 
 /// The meaning of a response for limits.
 #[derive(Debug)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "it is on the stack while a response is read; a box would be an allocation for each"
-)]
 pub(crate) enum ServerHint {
     /// The server refused the request because of its limit.
     Throttled {
@@ -114,7 +110,7 @@ pub(crate) enum ServerHint {
     /// The server forbids a retry.
     DoNotRetry,
     /// The server accepted the request, and reported its quotas.
-    Quotas(ReportedQuotas),
+    Quotas(Vec<ReportedQuota>),
     /// The server accepted the request.
     Accepted,
     /// The response has no meaning for limits.
@@ -181,8 +177,8 @@ pub(crate) fn quotas_of(
     headers: &HeaderMap,
     now: Timestamp,
     units: &Units,
-) -> ReportedQuotas {
-    let mut quotas = ReportedQuotas::default();
+) -> Vec<ReportedQuota> {
+    let mut quotas = Vec::new();
     if learn.fields && has_own_fields(status, headers) {
         quotas = response_headers::quotas_of(headers, now, units.unit());
         quotas.retain(ReportedQuota::restricts);

@@ -17,7 +17,9 @@ pub(crate) struct UnitLimits {
     sent: u64,
     /// The units of that sum that were not used; negative if more were.
     returned: i64,
-    in_flight: RequestsInFlight,
+    /// Number and cost of each request without a response, in the order of sending. The memory is that of the most
+    /// requests in flight so far.
+    in_flight: VecDeque<(u64, u64)>,
     /// The number of the newest request whose response reported the unit.
     newest_report: u64,
     windows: Vec<ReportedWindow>,
@@ -67,7 +69,7 @@ impl UnitLimits {
     #[inline]
     pub(crate) fn send(&mut self, now: Timestamp, number: u64, cost: u64) -> SentUnits {
         self.sent = self.sent.saturating_add(cost);
-        self.in_flight.start(number, cost);
+        self.in_flight.push_back((number, cost));
         for window in &mut self.windows {
             window.send(now, cost);
         }
@@ -139,12 +141,21 @@ impl UnitLimits {
 
     /// The request got its response, or was cancelled, and its charge ends.
     pub(crate) fn end(&mut self, number: u64) {
-        self.in_flight.end(number);
+        // Responses arrive roughly in the order of requests, so little has to move.
+        if let Ok(at) = self.place_of(number) {
+            self.in_flight.remove(at);
+        }
+    }
+
+    /// The index of a request in flight, or that of the next one.
+    fn place_of(&self, number: u64) -> Result<usize, usize> {
+        self.in_flight
+            .binary_search_by_key(&number, |(number, _)| *number)
     }
 
     /// Ends a charge at the units that were used.
     pub(crate) fn settle(&mut self, number: u64, charged: u64, used: u64) {
-        self.in_flight.end(number);
+        self.end(number);
         let less = i64::try_from(i128::from(charged) - i128::from(used));
         self.returned = self.returned.saturating_add(less.unwrap_or(0));
         if let Some(bucket) = &mut self.bucket {
@@ -218,7 +229,9 @@ impl UnitLimits {
     /// whose charge has not ended.
     fn may_be_counted(&self, charge: UnitCharge) -> u64 {
         let first = charge.sent.number + u64::from(charge.is_open);
-        let unanswered = self.in_flight.units_before(first);
+        let (Ok(at) | Err(at)) = self.place_of(first);
+        let before = self.in_flight.range(..at).map(|(_, cost)| *cost);
+        let unanswered = before.fold(0, u64::saturating_add);
         self.counted(charge).saturating_sub(unanswered)
     }
 
@@ -226,47 +239,5 @@ impl UnitLimits {
     fn counted(&self, charge: UnitCharge) -> u64 {
         let returned = self.returned.saturating_neg();
         charge.sent.sum.saturating_add_signed(returned)
-    }
-}
-
-/// Number and cost of each request without a response. The memory is that of the most requests in
-/// flight so far.
-#[derive(Debug, Default)]
-pub(crate) struct RequestsInFlight(VecDeque<RequestInFlight>);
-
-#[derive(Debug)]
-struct RequestInFlight {
-    number: u64,
-    cost: u64,
-}
-
-impl RequestsInFlight {
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Adds a request, whose number is higher than all before.
-    pub(crate) fn start(&mut self, number: u64, cost: u64) {
-        self.0.push_back(RequestInFlight { number, cost });
-    }
-
-    /// Removes a request that ended.
-    pub(crate) fn end(&mut self, number: u64) {
-        // Responses arrive roughly in the order of requests, so little has to move.
-        if let Ok(at) = self.at(number) {
-            self.0.remove(at);
-        }
-    }
-
-    /// The sum of the costs of requests with lower numbers.
-    pub(crate) fn units_before(&self, number: u64) -> u64 {
-        let (Ok(at) | Err(at)) = self.at(number);
-        let before = self.0.range(..at).map(|request| request.cost);
-        before.fold(0, u64::saturating_add)
-    }
-
-    fn at(&self, number: u64) -> Result<usize, usize> {
-        self.0
-            .binary_search_by_key(&number, |request| request.number)
     }
 }

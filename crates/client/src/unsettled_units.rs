@@ -14,7 +14,7 @@ use tower_ratelimit::{
 use crate::{
     learned_limits::LearnedLimits,
     pacer_state::{LimitUnit, PacerState},
-    response_headers::ReportedQuotas,
+    response_headers::ReportedQuota,
     response_signals,
     unit_limits::{SentUnits, UnitCharge},
     units::{OtherUnits, Units},
@@ -46,7 +46,7 @@ impl OpenUnits {
         pacer: &PacerState,
         status: StatusCode,
         headers: &HeaderMap,
-    ) -> Vec<ReportedQuotas> {
+    ) -> Vec<Vec<ReportedQuota>> {
         let now = pacer.clock.wall(pacer.clock.now());
         let units = self.units.iter();
         let quotas = units
@@ -59,7 +59,7 @@ impl OpenUnits {
         &self,
         learned: &mut LearnedLimits,
         now: Timestamp,
-        reported: &[ReportedQuotas],
+        reported: &[Vec<ReportedQuota>],
         is_refused: bool,
     ) {
         for ((units, sent), quotas) in self.charges().zip(reported) {

@@ -6,7 +6,6 @@
 mod field_values;
 mod grpc;
 mod legacy;
-mod provider_fields;
 mod rate_limit;
 mod reported_quota;
 mod structured_list;
@@ -19,10 +18,14 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, header::RETRY_AFTER};
 use tower_ratelimit::clock::Timestamp;
 
-use self::field_values::{only_line, values};
+use self::{
+    field_values::{only_line, values},
+    reported_quota::most_restrictive,
+};
 pub(crate) use self::{
     grpc::{Grpc, grpc},
-    reported_quota::{Refill, ReportedQuota, ReportedQuotas},
+    legacy::remaining as legacy_remaining,
+    reported_quota::{Refill, ReportedQuota},
 };
 use crate::units::{REQUESTS, Unit};
 
@@ -32,30 +35,25 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// The quotas of requests in a response that arrived at `now`: from `RateLimit`, otherwise from the older
 /// fields.
 #[inline]
-pub(crate) fn quotas(headers: &HeaderMap, now: Timestamp) -> ReportedQuotas {
+pub(crate) fn quotas(headers: &HeaderMap, now: Timestamp) -> Vec<ReportedQuota> {
     let mut quotas = rate_limit::quotas(headers, REQUESTS);
     if quotas.is_empty() && legacy::may_exist(headers) {
         match legacy::quota(headers, now) {
             Some(quota) => quotas.extend([quota]),
-            None => quotas.extend(provider_fields::quotas(headers, now, REQUESTS)),
+            None => quotas.extend(legacy::quotas_of_unit(headers, now, REQUESTS)),
         }
     }
-    quotas
+    most_restrictive(quotas)
 }
 
 /// The quotas of another unit: from `RateLimit`, whose policies name it, otherwise from the fields of
 /// providers.
-pub(crate) fn quotas_of(headers: &HeaderMap, now: Timestamp, unit: Unit) -> ReportedQuotas {
+pub(crate) fn quotas_of(headers: &HeaderMap, now: Timestamp, unit: Unit) -> Vec<ReportedQuota> {
     let mut quotas = rate_limit::quotas(headers, unit);
     if quotas.is_empty() {
-        quotas.extend(provider_fields::quotas(headers, now, unit));
+        quotas.extend(legacy::quotas_of_unit(headers, now, unit));
     }
-    quotas
-}
-
-/// The remaining requests in an older field, with or without a reset.
-pub(crate) fn legacy_remaining(headers: &HeaderMap) -> Option<u64> {
-    legacy::remaining(headers).or_else(|| provider_fields::remaining(headers))
+    most_restrictive(quotas)
 }
 
 /// `x-should-retry`: whether the server wants the request again.

@@ -5,9 +5,9 @@ use std::{borrow::Cow, num::NonZeroU32, time::Duration};
 use http::{HeaderMap, HeaderName};
 
 use super::{
-    Refill, ReportedQuota, ReportedQuotas,
+    Refill, ReportedQuota,
     field_values::{joined, least, parse_digits},
-    structured_list::{BareItem, FieldItems, ListMember, NoNumber, Parameter},
+    structured_list::{BareItem, ListMember, items},
 };
 use crate::units::{REQUESTS, Unit};
 
@@ -33,17 +33,16 @@ pub(super) struct PolicyItem<'a> {
 }
 
 /// The quotas of a unit in both fields.
-pub(super) fn quotas(headers: &HeaderMap, unit: Unit) -> ReportedQuotas {
+pub(super) fn quotas(headers: &HeaderMap, unit: Unit) -> Vec<ReportedQuota> {
     let Some(text) = joined(headers, &RATE_LIMIT) else {
-        return ReportedQuotas::default();
+        return Vec::new();
     };
     let policies = joined(headers, &POLICY);
     let policies = policy_items(policies.as_deref().unwrap_or_default());
-    let items = limit_items(&text);
-    let mut quotas = ReportedQuotas::default();
-    for item in items.iter() {
-        quotas.extend(reported_quota(item, &policies, unit));
-    }
+    let items = limit_items(&text).into_iter();
+    let mut quotas: Vec<_> = items
+        .filter_map(|item| reported_quota(&item, &policies, unit))
+        .collect();
     if quotas.is_empty() && unit == REQUESTS {
         quotas.extend(dictionary(&text, lone_refill(&policies)));
     }
@@ -55,13 +54,16 @@ pub(super) fn refill(headers: &HeaderMap) -> Option<Refill> {
     lone_refill(&policy_items(&joined(headers, &POLICY)?))
 }
 
-fn lone_refill(policies: &FieldItems<PolicyItem<'_>>) -> Option<Refill> {
-    policies.lone().and_then(PolicyItem::refill)
+fn lone_refill(policies: &[PolicyItem<'_>]) -> Option<Refill> {
+    match policies {
+        [lone] => lone.refill(),
+        _ => None,
+    }
 }
 
 fn reported_quota(
     item: &LimitItem<'_>,
-    policies: &FieldItems<PolicyItem<'_>>,
+    policies: &[PolicyItem<'_>],
     unit: Unit,
 ) -> Option<ReportedQuota> {
     let policy = policies
@@ -93,54 +95,49 @@ impl PolicyItem<'_> {
 }
 
 /// The valid items of a `RateLimit` field.
-pub(super) fn limit_items(text: &str) -> FieldItems<LimitItem<'_>> {
-    FieldItems::of(text, |member| item(member).unwrap_or(None))
+pub(super) fn limit_items(text: &str) -> Vec<LimitItem<'_>> {
+    items(text, limit)
 }
 
-fn item<'a>(member: &ListMember<'a>) -> Result<Option<LimitItem<'a>>, NoNumber> {
-    let (r, t) = (member.number(Parameter::R)?, member.number(Parameter::T)?);
+fn limit<'a>(member: &ListMember<'a>) -> Option<LimitItem<'a>> {
+    let (r, t) = (member.number("r")?, member.number("t")?);
     // The text for the next draft has new names. They count only where the old ones are missing.
     let (remaining, window) = match r {
         Some(_) => (r, t),
-        None => (member.number(Parameter::A)?, member.number(Parameter::W)?),
+        None => (member.number("a")?, member.number("w")?),
     };
-    if !matches!(
-        member.parameter(Parameter::Pk),
-        None | Some(BareItem::Bytes(_))
-    ) {
-        return Ok(None);
+    if !matches!(member.parameter("pk"), None | Some(BareItem::Bytes(_))) {
+        return None;
     }
-    Ok(name(&member.value)
-        .zip(remaining)
-        .map(|(name, remaining)| LimitItem {
-            name,
-            remaining,
-            window,
-        }))
+    Some(LimitItem {
+        name: name(&member.value)?,
+        remaining: remaining?,
+        window,
+    })
 }
 
 /// The valid items of a `RateLimit-Policy` field.
-pub(super) fn policy_items(text: &str) -> FieldItems<PolicyItem<'_>> {
-    FieldItems::of(text, |member| policy(member).unwrap_or(None))
+pub(super) fn policy_items(text: &str) -> Vec<PolicyItem<'_>> {
+    items(text, policy)
 }
 
-fn policy<'a>(member: &ListMember<'a>) -> Result<Option<PolicyItem<'a>>, NoNumber> {
-    let (quota, window) = (member.number(Parameter::Q)?, member.number(Parameter::W)?);
-    let unit = match member.parameter(Parameter::Qu) {
+fn policy<'a>(member: &ListMember<'a>) -> Option<PolicyItem<'a>> {
+    let (quota, window) = (member.number("q")?, member.number("w")?);
+    let unit = match member.parameter("qu") {
         None => Cow::Borrowed("requests"),
         Some(BareItem::String(unit)) => unit.clone(),
-        Some(_) => return Ok(None),
+        Some(_) => return None,
     };
     let (name, quota) = match &member.value {
         BareItem::Integer(quota) => (None, u64::try_from(*quota).ok()),
         value => (name(value), quota.filter(|_| window != Some(0))),
     };
-    Ok(quota.map(|quota| PolicyItem {
+    Some(PolicyItem {
         name,
-        quota,
+        quota: quota?,
         window: window.filter(|window| *window > 0),
         unit,
-    }))
+    })
 }
 
 /// The examples of the drafts 08 to 10 have Tokens.

@@ -3,7 +3,6 @@
 use std::{
     cmp::Reverse,
     num::{NonZeroU32, NonZeroU64},
-    ops::Deref,
     time::Duration,
 };
 
@@ -65,47 +64,9 @@ impl ReportedQuota {
     }
 }
 
-/// The most restrictive quotas of a response, in this order.
-#[derive(Debug, Default)]
-pub(crate) struct ReportedQuotas {
-    quotas: [ReportedQuota; MAX_QUOTAS],
-    length: usize,
-}
-
-impl ReportedQuotas {
-    fn insert(&mut self, quota: ReportedQuota) {
-        let at = self.partition_point(|other| other.rank() <= quota.rank());
-        if at < MAX_QUOTAS {
-            self.length = MAX_QUOTAS.min(self.length + 1);
-            self.quotas[at..self.length].rotate_right(1);
-            self.quotas[at] = quota;
-        }
-    }
-
-    pub(crate) fn retain(&mut self, wanted: impl Fn(&ReportedQuota) -> bool) {
-        let mut kept = 0;
-        for at in 0..self.length {
-            if wanted(&self.quotas[at]) {
-                self.quotas[kept] = self.quotas[at];
-                kept += 1;
-            }
-        }
-        self.length = kept;
-    }
-}
-
-impl Deref for ReportedQuotas {
-    type Target = [ReportedQuota];
-
-    fn deref(&self) -> &[ReportedQuota] {
-        &self.quotas[..self.length]
-    }
-}
-
-impl Extend<ReportedQuota> for ReportedQuotas {
-    fn extend<I: IntoIterator<Item = ReportedQuota>>(&mut self, quotas: I) {
-        for quota in quotas {
-            self.insert(quota);
-        }
-    }
+/// The most restrictive of these quotas, in this order.
+pub(super) fn most_restrictive(mut quotas: Vec<ReportedQuota>) -> Vec<ReportedQuota> {
+    quotas.sort_by_key(ReportedQuota::rank);
+    quotas.truncate(MAX_QUOTAS);
+    quotas
 }

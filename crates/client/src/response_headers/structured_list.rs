@@ -20,63 +20,29 @@ pub(super) enum BareItem<'a> {
     Other,
 }
 
-/// A parameter that rate limit fields have.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Parameter {
-    A,
-    Pk,
-    Q,
-    Qu,
-    R,
-    T,
-    W,
-}
-
-impl Parameter {
-    const COUNT: usize = Self::W as usize + 1;
-
-    fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "a" => Self::A,
-            "pk" => Self::Pk,
-            "q" => Self::Q,
-            "qu" => Self::Qu,
-            "r" => Self::R,
-            "t" => Self::T,
-            "w" => Self::W,
-            _ => return None,
-        })
-    }
-}
-
 /// A member of a list, with the parameters of rate limit fields.
 #[derive(Debug)]
 pub(super) struct ListMember<'a> {
     pub(super) value: BareItem<'a>,
-    parameters: [Option<BareItem<'a>>; Parameter::COUNT],
+    parameters: Vec<(&'a str, BareItem<'a>)>,
 }
 
 impl<'a> ListMember<'a> {
     /// A parameter; of several with one name the last.
-    pub(super) fn parameter(&self, parameter: Parameter) -> Option<&BareItem<'a>> {
-        self.parameters[parameter as usize].as_ref()
+    pub(super) fn parameter(&self, name: &str) -> Option<&BareItem<'a>> {
+        let mut latest = self.parameters.iter().rev();
+        latest.find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
-    /// A parameter that is a number; `Err` if it is negative or no number.
-    pub(super) fn number(&self, parameter: Parameter) -> Result<Option<u64>, NoNumber> {
-        match self.parameter(parameter) {
-            None => Ok(None),
-            Some(BareItem::Integer(number)) => {
-                u64::try_from(*number).map(Some).map_err(|_| NoNumber)
-            }
-            Some(_) => Err(NoNumber),
+    /// A parameter that is a number, if the member has it; `None` if it is negative or no number.
+    pub(super) fn number(&self, name: &str) -> Option<Option<u64>> {
+        match self.parameter(name) {
+            None => Some(None),
+            Some(BareItem::Integer(number)) => u64::try_from(*number).ok().map(Some),
+            Some(_) => None,
         }
     }
 }
-
-/// The parameter is not a number that counts something.
-#[derive(Debug)]
-pub(super) struct NoNumber;
 
 /// Calls `each` with every member of a list. Returns `None` if the field is malformed: discard all
 /// members then.
@@ -100,45 +66,11 @@ pub(super) fn members<'a>(text: &'a str, mut each: impl FnMut(&ListMember<'a>)) 
     rest.0.is_empty().then_some(())
 }
 
-/// Items of a field. The usual single item takes no heap memory.
-#[derive(Debug)]
-pub(super) struct FieldItems<T> {
-    first: Option<T>,
-    others: Vec<T>,
-}
-
-impl<T> FieldItems<T> {
-    /// The items that `item` makes of the members; none if the field is malformed.
-    pub(super) fn of<'a>(text: &'a str, item: impl Fn(&ListMember<'a>) -> Option<T>) -> Self {
-        let mut items = Self::default();
-        let read = members(text, |member| match (item(member), &items.first) {
-            (None, _) => {}
-            (Some(item), None) => items.first = Some(item),
-            (Some(item), Some(_)) => items.others.push(item),
-        });
-        match read {
-            Some(()) => items,
-            None => Self::default(),
-        }
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.first.iter().chain(&self.others)
-    }
-
-    /// The item, if it is the only one.
-    pub(super) fn lone(&self) -> Option<&T> {
-        self.first.as_ref().filter(|_| self.others.is_empty())
-    }
-}
-
-impl<T> Default for FieldItems<T> {
-    fn default() -> Self {
-        Self {
-            first: None,
-            others: Vec::new(),
-        }
-    }
+/// What `item` reads of the members of a list; nothing if the field is malformed.
+pub(super) fn items<'a, T>(text: &'a str, item: impl Fn(&ListMember<'a>) -> Option<T>) -> Vec<T> {
+    let mut items = Vec::new();
+    let read = members(text, |member| items.extend(item(member)));
+    read.map(|()| items).unwrap_or_default()
 }
 
 fn is_space(byte: u8) -> bool {
@@ -177,13 +109,9 @@ impl<'a> Rest<'a> {
         };
         let mut member = ListMember {
             value,
-            parameters: Default::default(),
+            parameters: Vec::new(),
         };
-        self.parameters(|key, value| {
-            if let Some(parameter) = Parameter::named(key) {
-                member.parameters[parameter as usize] = Some(value);
-            }
-        })?;
+        self.parameters(|key, value| member.parameters.push((key, value)))?;
         Some(member)
     }
 

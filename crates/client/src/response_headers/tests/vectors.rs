@@ -45,7 +45,6 @@ fn valid_limit_fields_are_read() {
     for vector in group("parse_ratelimit_valid") {
         let text = joined("ratelimit", &vector);
         let items = rate_limit::limit_items(&text);
-        let items: Vec<_> = items.iter().collect();
         let expected = vector["expect"].as_array().unwrap();
         assert_eq!(items.len(), expected.len(), "{}", vector["id"]);
         for (item, expected) in items.iter().zip(expected) {
@@ -60,9 +59,7 @@ fn valid_limit_fields_are_read() {
         }
         let mut keys = Vec::new();
         let _ = structured_list::members(&text, |member| {
-            if let Some(structured_list::BareItem::Bytes(pk)) =
-                member.parameter(structured_list::Parameter::Pk)
-            {
+            if let Some(structured_list::BareItem::Bytes(pk)) = member.parameter("pk") {
                 keys.push(canonical(pk));
             }
         });
@@ -76,7 +73,7 @@ fn malformed_limit_fields_are_ignored() {
     for vector in group("parse_ratelimit_invalid") {
         let text = joined("ratelimit", &vector);
         assert!(
-            rate_limit::limit_items(&text).iter().next().is_none(),
+            rate_limit::limit_items(&text).is_empty(),
             "{}",
             vector["id"]
         );
@@ -91,7 +88,6 @@ fn policy_fields_are_read() {
     for vector in group("parse_policy_valid") {
         let text = joined("ratelimit-policy", &vector);
         let items = rate_limit::policy_items(&text);
-        let items: Vec<_> = items.iter().collect();
         let expected = vector["expect"].as_array().unwrap();
         assert_eq!(items.len(), expected.len(), "{}", vector["id"]);
         for (item, expected) in items.iter().zip(expected) {
