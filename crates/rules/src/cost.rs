@@ -11,7 +11,7 @@ use tower_ratelimit_rulefile::{
     },
 };
 
-use super::{compile::context::Context, fields::text_values};
+use super::{compile::context::Context, fields::parsers};
 pub(crate) use tower_ratelimit_layer::key::sent_value::lines_in_any_spelling;
 
 /// The parts of a cost. The largest that applies counts.
@@ -94,7 +94,7 @@ pub(super) static HEADER_NAME: Field<Parsed<HeaderName>> = Field::parsed(
     "name",
     AsText("x-cost"),
     ProblemCode::R01,
-    text_values::header_name,
+    parsers::header_name,
     "The header. One that is no number, or above `max`, counts as `max`.",
 )
 .required();
@@ -115,7 +115,7 @@ impl Context<'_> {
         }
         let mut methods = Vec::new();
         for entry in METHOD.entries(node) {
-            let method = text_values::method(&entry.key);
+            let method = parsers::method(&entry.key);
             if let Some(method) = self.value(ProblemCode::R01, &entry.key_span, method) {
                 self.check_method(&method, &entry.key_span);
                 let cost = entry.value.number().and_then(units);

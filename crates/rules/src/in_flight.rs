@@ -12,7 +12,7 @@ use tower_ratelimit_rulefile::{
     },
 };
 
-use super::{compile::context::Context, fields::text_values, rule_quotas::Allowance};
+use super::{compile::context::Context, fields::parsers, rule_quotas::Allowance};
 use tower_ratelimit_core::{
     decision::{Policy, Unit},
     quota::check_name,
@@ -76,7 +76,7 @@ static LEASE: Field<Parsed<Duration>> = Field::parsed(
     "lease",
     AsText("1m"),
     ProblemCode::R08,
-    text_values::lease,
+    parsers::lease,
     "The time after which the permits of a node that crashed are free again, from 1s to 24h; in Redis only. Default: 1m.",
 );
 

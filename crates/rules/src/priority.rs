@@ -11,7 +11,7 @@ use tower_ratelimit_rulefile::{
     },
 };
 
-use super::{compile::context::Context, fields::text_values, rule_quotas::Allowance};
+use super::{compile::context::Context, fields::parsers, rule_quotas::Allowance};
 use tower_ratelimit_core::quota::Priority;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub(super) static HEADER: Field<Parsed<HeaderName>> = Field::parsed(
     "header",
     AsText("x-class"),
     ProblemCode::R01,
-    text_values::header_name,
+    parsers::header_name,
     "The header with the class. Let a proxy or an outer layer write it: a client would choose the best class.",
 );
 

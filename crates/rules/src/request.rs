@@ -5,7 +5,7 @@ use std::{cell::OnceCell, net::IpAddr};
 use http::{HeaderName, Method, header::HOST, request::Parts};
 use tower_ratelimit_rulefile::pattern::{Host, RequestPath};
 
-use super::cors::CorsOrigins;
+use super::cors_origins::CorsOrigins;
 pub(crate) use tower_ratelimit_client_ip::client_ip::{AddressOrigin, ClientAddress, ClientIp};
 use tower_ratelimit_core::{clock::Timestamp, error::KeyError};
 #[cfg(feature = "axum")]

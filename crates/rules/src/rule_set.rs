@@ -7,7 +7,7 @@ use tower_ratelimit_rulefile::{Format, Problem, RulesError};
 
 use super::{
     compile::Compiled,
-    cors::CorsOrigins,
+    cors_origins::CorsOrigins,
     explain::Explanation,
     reload_changes::RuleChanges,
     request::{RequestReading, RequestView},

@@ -8,7 +8,7 @@ use tower_ratelimit_rulefile::{
 };
 
 use crate::{
-    cors::CorsOrigins, fields::text_values, key::RuleKey, matcher::Authenticator,
+    cors_origins::CorsOrigins, fields::parsers, key::RuleKey, matcher::Authenticator,
     spend::CountedUnits,
 };
 use tower_ratelimit_core::key::{IpPrefix, KeyExtractor};
@@ -93,6 +93,6 @@ impl<'c> Context<'c> {
     }
 
     pub(crate) fn header_name(&mut self, name: &str, span: &Span) -> Option<HeaderName> {
-        self.value(ProblemCode::R01, span, text_values::header_name(name))
+        self.value(ProblemCode::R01, span, parsers::header_name(name))
     }
 }

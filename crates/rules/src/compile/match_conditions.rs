@@ -17,7 +17,7 @@ use crate::{
             AUTHENTICATED, CLIENT, DAYS, FROM, HEADER, HOST, IGNORE_CASE, MCP, MCP_METHOD,
             MCP_TOOL, METHOD, NOT, PATH, QUERY, ROUTE, TIME, TO, ZONE,
         },
-        text_values,
+        parsers,
     },
     matcher::{Authenticator, HeaderCondition, Matcher, McpCondition, Pattern},
 };
@@ -73,7 +73,7 @@ impl<'c> Context<'c> {
 
     fn methods(&mut self, node: &Node) -> Option<Box<[Method]>> {
         for item in METHOD.node(node)?.items() {
-            if let Some(Ok(method)) = item.text().map(text_values::method) {
+            if let Some(Ok(method)) = item.text().map(parsers::method) {
                 self.check_method(&method, &item.span);
             }
         }

@@ -18,8 +18,8 @@ use super::{
     references, warnings,
 };
 use crate::{
-    cors::{CorsOrigin, CorsOrigins},
-    fields::file::{
+    cors_origins::{CorsOrigin, CorsOrigins},
+    fields::{
         self, CLIENT_IP_HEADER, CORS_ORIGINS, FILE, IPV6_PREFIX, MAX_KEYS, ON_FAILURE,
         OnStoreFailure, TRUST,
     },
@@ -141,7 +141,7 @@ fn read_all(files: &[SourceFile], accept_empty: bool) -> (Vec<Node>, Report) {
     // `rules: []` is no accident.
     let has_content = |root: &Node| {
         let mut entries = root.entries().iter();
-        entries.any(|entry| entry.key != file::VERSION.name())
+        entries.any(|entry| entry.key != fields::VERSION.name())
     };
     let mut report = Report::default();
     let mut roots: Vec<Node> = Vec::new();
@@ -165,7 +165,7 @@ fn read_all(files: &[SourceFile], accept_empty: bool) -> (Vec<Node>, Report) {
 impl<'c> Context<'c> {
     /// Reads the settings for all rules. Each may stand in one file only.
     fn settings(&mut self, roots: &'c [Node]) -> StoreSettings {
-        for node in roots.iter().filter_map(|root| file::VERSION.node(root)) {
+        for node in roots.iter().filter_map(|root| fields::VERSION.node(root)) {
             if let Some(version) = node.number().filter(|version| *version != VERSION) {
                 let message = format!(
                     "version {version} of the format is not known; this program reads {VERSION}"
@@ -173,26 +173,26 @@ impl<'c> Context<'c> {
                 self.report(ProblemCode::R11, &node.span, message);
             }
         }
-        let store = self.only(roots, &file::STORE).map(StoreSettings::of);
-        if let Some(client_ip) = self.only(roots, &file::CLIENT_IP) {
+        let store = self.only(roots, &fields::STORE).map(StoreSettings::of);
+        if let Some(client_ip) = self.only(roots, &fields::CLIENT_IP) {
             self.read_client_ip(client_ip);
         }
-        if self.only(roots, &file::CORS_ORIGINS).is_some() {
+        if self.only(roots, &fields::CORS_ORIGINS).is_some() {
             let mut roots = roots.iter();
-            let root = roots.find(|root| file::CORS_ORIGINS.node(root).is_some());
+            let root = roots.find(|root| fields::CORS_ORIGINS.node(root).is_some());
             self.cors_origins = root
                 .map(|root| self.read_cors_origins(root))
                 .unwrap_or_default();
         }
-        self.defaults = self.only(roots, &file::DEFAULTS);
-        if let Some(prices) = self.only(roots, &file::PRICES) {
+        self.defaults = self.only(roots, &fields::DEFAULTS);
+        if let Some(prices) = self.only(roots, &fields::PRICES) {
             self.money = self.prices(prices);
         }
-        for templates in roots.iter().filter_map(|root| file::QUOTAS.of(root)) {
+        for templates in roots.iter().filter_map(|root| fields::QUOTAS.of(root)) {
             self.read_templates(templates);
         }
         self.check_templates();
-        self.default_key = match self.defaults.and_then(|all| file::DEFAULT_KEY.of(all)) {
+        self.default_key = match self.defaults.and_then(|all| fields::DEFAULT_KEY.of(all)) {
             Some(node) => self.key(node),
             None => Some(RuleKey::extractor(self.client_ip.clone())),
         };
@@ -290,7 +290,7 @@ impl<'c> Context<'c> {
 
     /// The rules without faults, and the nodes of all rules.
     fn rules(&mut self, roots: &'c [Node]) -> (Vec<Rule>, Vec<&'c Node>) {
-        let lists = roots.iter().filter_map(|root| file::RULES.of(root));
+        let lists = roots.iter().filter_map(|root| fields::RULES.of(root));
         let mut nodes: Vec<&Node> = lists.flat_map(Node::items).collect();
         if nodes.len() > MAX_RULES {
             let message = format!("{} rules; accepted are {MAX_RULES}", nodes.len());
@@ -298,7 +298,7 @@ impl<'c> Context<'c> {
             nodes.truncate(MAX_RULES);
         }
         let mut settings = DefaultHasher::new();
-        for field in [&file::DEFAULTS, &file::CLIENT_IP] {
+        for field in [&fields::DEFAULTS, &fields::CLIENT_IP] {
             let values = roots.iter().filter_map(|root| field.of(root));
             values.for_each(|value| value.canonical().hash(&mut settings));
         }

@@ -6,7 +6,7 @@
 //! 1. `merge_files.rs` has each text read to a document, and checks its form against the fields in `fields/`. Then it
 //!    reads the settings, each of which one file may have, and the templates.
 //! 2. `rules.rs` compiles the rules one by one: the match (`match_conditions.rs`), the key (`keys.rs`), quotas, tiers and
-//!    schedules (`quotas.rs`, `weighted_schedule.rs`), and what is charged by responses (`spend.rs`). A reader that meets a
+//!    schedules (`quotas.rs`), and what is charged by responses (`spend.rs`). A reader that meets a
 //!    fault reports it and returns `None`, so that one pass shows all faults.
 //! 3. `references.rs` resolves the names of other rules last, since a rule may name one further down.
 //! 4. `warnings.rs` and `likely_mistakes.rs` look for rules that are valid and probably not meant.
@@ -26,7 +26,6 @@ mod request_parts_of_rule;
 mod rules;
 mod spend;
 mod warnings;
-mod weighted_schedule;
 
 pub(super) use self::{
     context::Setup,

@@ -7,7 +7,7 @@ use tower_ratelimit_rulefile::{ProblemCode, document::Node, pattern::PathPattern
 use super::{context::Context, request_parts_of_rule::request_parts};
 use crate::{
     fields::{
-        file::DEFAULT_KEY,
+        DEFAULT_KEY,
         rule::{
             ACTION, BLOCK_FOR, COST, COUNT_IF, COUNTED_STATUSES, HEADERS, IN_FLIGHT, KEY, MATCH,
             MODE, NAME, OF_DENIALS, ON_CHANGE, ON_MISSING_KEY, PRIORITY, STOP, WAIT, of_limits,

@@ -15,6 +15,7 @@ use tower_ratelimit_rulefile::{
 use super::context::Context;
 use crate::{
     fields::{
+        parsers,
         quota::COUNTS,
         rule::{BLOCK_FOR, MODE, SPEND},
         spend::{
@@ -22,7 +23,6 @@ use crate::{
             HEADER, INPUT, INPUT_PRICE, JSON, MISSING, MODEL, OUTPUT, OUTPUT_PRICE, READ,
             READ_WORDS, RESERVE, RESERVE_LEAST, STEP, TRAILER,
         },
-        text_values,
     },
     rule::Rule,
     rule_quotas::Allowance,
@@ -242,7 +242,7 @@ impl<'c> Context<'c> {
             Some(_) => (&HEADER, UsagePlace::Header),
             None => (&TRAILER, UsagePlace::Trailer),
         };
-        let name = text_values::header_name(field.of(node)?);
+        let name = parsers::header_name(field.of(node)?);
         let span = &field.node(node).unwrap_or(node).span;
         self.value(ProblemCode::R13, span, name).map(of)
     }

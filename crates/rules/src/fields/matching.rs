@@ -13,7 +13,7 @@ use tower_ratelimit_rulefile::{
     weekly_time_window::{Days, minute_of_day, zone},
 };
 
-use super::text_values;
+use super::parsers;
 
 pub(super) static MATCH: Table = Table::new(
     "match",
@@ -38,7 +38,7 @@ pub(crate) static METHOD: Field<Parsed<Method>> = Field::parsed(
     "method",
     Many(&AsText("POST")),
     ProblemCode::R01,
-    text_values::method,
+    parsers::method,
     "The method. HEAD counts as GET.",
 );
 
@@ -52,7 +52,7 @@ pub(crate) static ROUTE: Field<Parsed<Box<str>>> = Field::parsed(
     "route",
     Many(&AsText("/users/{id}")),
     ProblemCode::R06,
-    text_values::route,
+    parsers::route,
     "The route that axum matched, as it was registered; clients cannot vary it.",
 );
 
@@ -104,7 +104,7 @@ pub(crate) static CLIENT: Field<Parsed<IpNet>> = Field::parsed(
     "client",
     Many(&AsText("203.0.113.0/24")),
     ProblemCode::R10,
-    text_values::network,
+    parsers::network,
     "Addresses and networks of clients, found as `client_ip` says.",
 );
 

@@ -14,7 +14,7 @@ use tower_ratelimit_rulefile::{
     },
 };
 
-use super::{key::KEY_SHAPE, matching, quota, spend, text_values};
+use super::{key::KEY_SHAPE, matching, parsers, quota, spend};
 use crate::{
     cost::{self, MAX_COST},
     in_flight, priority,
@@ -168,7 +168,7 @@ pub(crate) static BLOCK_FOR: Field<Parsed<Duration>> = Field::parsed(
     "block_for",
     AsText("15m"),
     ProblemCode::R08,
-    text_values::duration,
+    parsers::duration,
     "How long a key that used up its quota is denied everything. Default: not at all.",
 );
 
@@ -176,7 +176,7 @@ pub(crate) static WAIT: Field<Parsed<Duration>> = Field::parsed(
     "wait",
     AsText("500ms"),
     ProblemCode::R08,
-    text_values::duration,
+    parsers::duration,
     "How long a denied request may wait for its turn. Default: not at all.",
 );
 
@@ -237,7 +237,7 @@ pub(crate) static TIER_HEADER: Field<Parsed<HeaderName>> = Field::parsed(
     "header",
     AsText("x-plan"),
     ProblemCode::R01,
-    text_values::header_name,
+    parsers::header_name,
     "The header. Let a proxy or an outer layer write it: a client would choose the best plan.",
 )
 .required();
@@ -271,7 +271,7 @@ pub(crate) static COUNTED_STATUSES: Field<Parsed<RangeInclusive<u16>>> = Field::
     "status",
     Many(&AsText("401")),
     ProblemCode::R01,
-    text_values::status_codes,
+    parsers::status_codes,
     "Status codes, such as 401, or all of a class, such as 4xx.",
 )
 .required();

@@ -6,7 +6,7 @@ use http::request::Parts;
 
 use super::{
     handle::RulesHandle,
-    limits_of_set::{LimitOfSet, limits_of_set},
+    rule_admissions::{LimitOfSet, limits_of_set},
 };
 use crate::{
     explain::RulesOutcome,

@@ -6,7 +6,7 @@ use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
 use crate::{
     compile::StoreSettings,
-    fields::file::OnStoreFailure,
+    fields::OnStoreFailure,
     in_flight::InFlightRule,
     rule::{CountedSets, Rule},
 };
