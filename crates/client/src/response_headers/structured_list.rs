@@ -66,7 +66,7 @@ pub(super) fn members<'a>(text: &'a str, mut each: impl FnMut(&ListMember<'a>)) 
     rest.0.is_empty().then_some(())
 }
 
-/// What `item` reads of the members of a list; nothing if the field is malformed.
+/// The members of a list as `item` reads them; none if the field is malformed.
 pub(super) fn items<'a, T>(text: &'a str, item: impl Fn(&ListMember<'a>) -> Option<T>) -> Vec<T> {
     let mut items = Vec::new();
     let read = members(text, |member| items.extend(item(member)));
