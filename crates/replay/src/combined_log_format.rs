@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::{
     log_entry::{Entry, LoggedPart, address},
-    log_times::Dates,
+    timestamps::Dates,
 };
 
 /// `203.0.113.7 - alice [21/Nov/2026:03:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "curl" "-"`. The

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use tower_ratelimit::Key;
 use tower_ratelimit_rulefile::pattern::{InDoubt, PathPattern, RequestPath, expression_in_path};
 
-use crate::{log_entry::Entry, log_times::instant};
+use crate::{log_entry::Entry, timestamps::instant};
 
 /// The filters that leave lines out, in the order of their use.
 #[derive(Debug, Default)]

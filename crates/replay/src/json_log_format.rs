@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     combined_log_format::hex,
     log_entry::{Entry, LoggedPart},
-    log_times::{Dates, Instant, from_integer, from_number, is_small},
+    timestamps::{Dates, LineTime, from_integer, from_number, is_small},
 };
 
 /// Reads the known fields of lines.
@@ -595,7 +595,7 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    pub(crate) fn time(&self, dates: &mut Dates) -> Option<Instant> {
+    pub(crate) fn time(&self, dates: &mut Dates) -> Option<LineTime> {
         match self {
             Self::Text(text) => dates.read(text),
             Self::Integer(number) => from_integer(*number),

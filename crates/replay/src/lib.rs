@@ -26,8 +26,6 @@
 
 pub mod timestamps;
 
-mod log_times;
-
 mod log_entry;
 
 mod filters;
@@ -44,7 +42,7 @@ mod json_log_format;
 mod log_lines;
 mod reordering;
 
-mod reader;
+mod log_files;
 
 mod candidate_quota;
 mod peaks;
@@ -71,7 +69,7 @@ pub use self::{
     tally::Tally,
     text_report::text,
 };
-use self::{log_entry::Attempt, reader::Reader, reordering::Reordering};
+use self::{log_entry::Attempt, log_files::Reader, reordering::Reordering};
 
 /// Each quota has a bit, and so have the limits of `--what-if`.
 const MOST_QUOTAS: usize = 16;

@@ -11,8 +11,8 @@ use crate::{
     filters::RequestPattern,
     json_log_format::{self, FieldNames, JsonLines},
     log_entry::{Attempt, Entry, LoggedPart},
-    log_times::Dates,
     settings::Settings,
+    timestamps::Dates,
 };
 
 /// The memory of a request's head, in addition to its line.

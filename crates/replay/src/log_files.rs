@@ -16,10 +16,10 @@ use crate::{
     json_log_format::{FieldNames, JsonLines},
     log_entry::Attempt,
     log_lines::{Parsed, Parser},
-    log_times::Dates,
     missing_request_parts::field_names,
     reordering::{AHEAD, seconds_of},
     settings::Settings,
+    timestamps::Dates,
 };
 
 /// The longest line, in bytes; longer ones are invalid.
