@@ -33,6 +33,7 @@ use tower_ratelimit_core::{
     error::{KeyError, KeyErrorKind},
     key::{Key, KeyExtractor as _},
     quota::Priority,
+    small_list::SmallList,
 };
 use tower_ratelimit_layer::{mcp::Mcp, middleware::key_extraction_rules::MissingKey};
 
@@ -96,41 +97,10 @@ impl<'r> RuleCharges<'r> {
     }
 }
 
-/// The positions of rules, ascending. The first sixteen need no heap.
-#[derive(Debug, Default)]
-struct Positions {
-    first: [u16; 16],
-    len: usize,
-    /// All positions, if there are more than sixteen.
-    all: Vec<u16>,
-}
-
-impl Positions {
-    fn push(&mut self, position: u16) {
-        match self.first.get_mut(self.len) {
-            Some(free) => *free = position,
-            None => self.push_further(position),
-        }
-        self.len += 1;
-    }
-
-    #[cold]
-    fn push_further(&mut self, position: u16) {
-        if self.all.is_empty() {
-            self.all.extend(self.first);
-        }
-        self.all.push(position);
-    }
-
-    fn as_slice(&self) -> &[u16] {
-        self.first.get(..self.len).unwrap_or(&self.all)
-    }
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Matched {
-    /// All matching rules, also those that others replace.
-    positions: Positions,
+    /// The positions of all matching rules, ascending, also of those that others replace.
+    positions: SmallList<u16, 16>,
     replacing: Vec<u16>,
     pub(super) ended_by: Option<u16>,
 }

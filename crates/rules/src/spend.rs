@@ -45,12 +45,6 @@ pub(super) struct SpendRule {
     pub(super) body: u64,
 }
 
-impl SpendRule {
-    pub(super) const fn reads_trailers(&self) -> bool {
-        matches!(self.read, UsagePlace::Trailer(_))
-    }
-}
-
 /// The units of responses that a quota counts, as a sum over the tokens. Clones share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CountedUnits(Arc<UnitSum>);

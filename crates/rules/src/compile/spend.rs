@@ -53,18 +53,13 @@ impl<'c> Context<'c> {
         let mut prices = Vec::new();
         for entry in node.entries() {
             let pattern = self.model_pattern(entry.key.as_str(), &entry.key_span);
-            let input = thousandths(&INPUT_PRICE, &entry.value);
-            let (Some(pattern), Some(input)) = (pattern, input) else {
+            let price = |field: &Field<Tree>| field.of(&entry.value).and_then(Node::thousandths);
+            let (Some(pattern), Some(input)) = (pattern, price(&INPUT_PRICE)) else {
                 continue;
             };
-            let rate = |field| thousandths(field, &entry.value);
             // Dollars for a million tokens, in thousandths, are whole nano-dollars a token.
-            let rates = TokenRates {
-                input,
-                cached_input: rate(&CACHED_PRICE).unwrap_or(input),
-                cache_write: rate(&CACHE_WRITE_PRICE).unwrap_or(input),
-                output: rate(&OUTPUT_PRICE).unwrap_or(0),
-            };
+            let others = [&CACHED_PRICE, &CACHE_WRITE_PRICE, &OUTPUT_PRICE];
+            let rates = rates(input, others.map(price));
             prices.push((pattern, rates));
         }
         if !prices.iter().any(|(pattern, _)| pattern.fits_all()) {
@@ -109,13 +104,8 @@ impl<'c> Context<'c> {
     /// Weights of the kinds of tokens, with factors of models.
     fn weights(&mut self, node: &'c Node) -> Option<CountedUnits> {
         let weight = |field: &Field<Number>| field.of(node);
-        let input = weight(&INPUT).unwrap_or(0);
-        let rates = TokenRates {
-            input,
-            cached_input: weight(&CACHED).unwrap_or(input),
-            cache_write: weight(&CACHE_WRITE).unwrap_or(input),
-            output: weight(&OUTPUT).unwrap_or(0),
-        };
+        let others = [&CACHED, &CACHE_WRITE, &OUTPUT].map(weight);
+        let rates = rates(weight(&INPUT).unwrap_or(0), others);
         let mut of_models = Vec::new();
         for entry in MODEL.entries(node) {
             let pattern = self.model_pattern(&entry.key, &entry.key_span);
@@ -126,13 +116,7 @@ impl<'c> Context<'c> {
                     .map(|(of, factor)| (of, rates.times(factor))),
             );
         }
-        if [
-            rates.input,
-            rates.cached_input,
-            rates.cache_write,
-            rates.output,
-        ] == [0; 4]
-        {
+        if rates == TokenRates::of(0, 0) {
             let message =
                 "weights of 0 count nothing; accepted is a table such as `{input: 1, output: 4}`";
             self.report(ProblemCode::R12, &node.span, message);
@@ -248,9 +232,14 @@ impl<'c> Context<'c> {
     }
 }
 
-/// A price in thousandths.
-fn thousandths(field: &Field<Tree>, node: &Node) -> Option<u64> {
-    field.of(node).and_then(Node::thousandths)
+/// The units or the price of tokens by their kind. Without numbers of their own, those of a cache are those of input.
+fn rates(input: u64, [cached, cache_write, output]: [Option<u64>; 3]) -> TokenRates {
+    TokenRates {
+        input,
+        cached_input: cached.unwrap_or(input),
+        cache_write: cache_write.unwrap_or(input),
+        output: output.unwrap_or(0),
+    }
 }
 
 /// Warns about reservations that leave little to others, and about responses that end early.

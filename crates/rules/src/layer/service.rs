@@ -12,7 +12,7 @@ use http::{Response, StatusCode, request::Parts};
 use super::{handle::Shared, rule_admissions::Admissions};
 use crate::{
     select::{ChargeOfRule, RuleCharges, RulesVerdict},
-    spend::NeedsTrailers,
+    spend::{NeedsTrailers, UsagePlace},
     store::RuleLimits,
 };
 use tower_ratelimit_core::{
@@ -286,7 +286,7 @@ fn reserve<'c, 'r: 'c, R>(
     admissions.uncounted.reserve(list, &capacities, parts);
     // As the first rule says, which reads the response.
     let mut spends = hard.filter_map(|charge| charge.rule.spend.as_ref());
-    if spends.next().is_some_and(|spend| spend.reads_trailers()) {
+    if let Some(UsagePlace::Trailer(_)) = spends.next().map(|spend| &spend.read) {
         parts.extensions.insert(NeedsTrailers);
     }
 }
