@@ -39,6 +39,7 @@ use std::{
 
 use tokio::time::Instant;
 
+pub(super) use self::account::KeyPlace;
 use self::{
     account::{Account, At, LEAST_DEMAND, Replied},
     node_time::{NodeClock, NodeTime},
@@ -50,7 +51,6 @@ use super::{
     hashed_key_names::MeasuredSubject,
     last_states::{Charged, LastStates},
     mode::Terms,
-    quotas_in_force::KeyPlace,
     wire::{
         node_message::{NodeMessage, NodeReply, Takes},
         plan::ReplyPlan,
@@ -273,7 +273,8 @@ impl Ledger {
             let fresh = clock.and_then(|(time, then)| {
                 // The store's time, as far as it is known.
                 let time = time.saturating_add(at.now.since(then));
-                place.plan.fresh(subject.chosen, time)
+                let plan = place.plan.of(subject.chosen)?;
+                Some(LastStates::fresh(&plan.reply, time))
             });
             let account = Account::new((place, self.name()), fresh, at);
             entry.account = Some(Box::new(account));

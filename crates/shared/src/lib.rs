@@ -11,12 +11,12 @@
 // Example: a request of the key "alice".
 // 1. `limiter.rs` takes the quotas in force and chooses those of the tier. In leased and eventual mode the ledger
 //    (`ledger.rs`) may decide, by its account of the key. Then nothing else happens.
-// 2. `limiter/store_request.rs` makes the name of the subject (`hashed_key_names.rs`), and looks for a cached denial
+// 2. `submit_to_store` makes the name of the subject (`hashed_key_names.rs`), and looks for a cached denial
 //    (`deny_cache.rs`). While the breaker is open it goes to `fallback.rs`.
-// 3. The operation waits in the queue of its subject and leaves with others (`batching.rs`). `limiter/store_calls.rs`
-//    attaches the messages of the ledger to the call.
-// 4. `store_backend/` has the two ways to a store. For Redis, `store_backend/redis.rs` chooses a script, which reads
-//    and writes the texts of `wire/`. For a store of a user, `store_backend/custom.rs` hands over a `StoreCall`, and
+// 3. The operation waits in the queue of its subject and leaves with others (`batching.rs`). `StoreCalls` attaches the
+//    messages of the ledger to the call.
+// 4. There are two ways to a store (`store_backend.rs`). For Redis, `redis_backend.rs` chooses a script, which reads
+//    and writes the texts of `wire/`. For a store of a user, `user_store.rs` hands over a `StoreCall`, and
 //    `script_in_rust.rs` does what the script would. Rows of other nodes are settled on the way
 //    (`settle_node_rows.rs`).
 // 5. The answer goes to the cache, to the ledger and to all that wait for it. If there is none in time, `fallback.rs`
@@ -25,6 +25,8 @@
 mod batching;
 mod builder;
 mod compare_and_swap;
+#[cfg(feature = "redis")]
+mod compare_and_swap_in_redis;
 mod deny_cache;
 #[doc(hidden)]
 pub mod fallback;
@@ -37,11 +39,8 @@ mod ledger;
 pub mod limiter;
 mod memory_store;
 mod mode;
-mod quotas_in_force;
 #[cfg(feature = "redis")]
-mod redis_values;
-#[cfg(feature = "redis")]
-mod script_choice;
+mod redis_backend;
 mod script_in_rust;
 mod settle_node_rows;
 mod store_backend;
@@ -49,7 +48,7 @@ mod user_store;
 mod wire;
 
 #[cfg(feature = "redis")]
-pub use self::redis_values::RedisValues;
+pub use self::compare_and_swap_in_redis::RedisValues;
 #[doc(hidden)]
 pub use self::wire::{
     LateCall,

@@ -1,11 +1,8 @@
 //! The limiter of all nodes: [`SharedLimiter`].
 
-mod maintenance;
-mod store_calls;
-mod store_request;
-
 use std::{
     fmt,
+    iter::repeat_n,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -13,41 +10,48 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep, timeout_at},
+};
 
 use super::{
-    batching::{Batcher, CallWindow as _, NewOp, OpReply},
-    deny_cache::DenyCache,
+    batching::{
+        BatchCall, Batcher, CallSender, CallWindow as _, NewOp, OpReply, Run, SubjectOps,
+        SubjectResult,
+    },
+    deny_cache::{DenyCache, SentCall, hold_without_lease},
     fallback::Fallback,
-    hashed_key_names::{SubjectName, SubjectNames},
-    ledger::{Ledger, LocalAnswer},
+    hashed_key_names::{MeasuredSubject, SubjectName, SubjectNames},
+    last_states::LastStates,
+    ledger::{AttachedMessage, KeyPlace, Ledger, LocalAnswer},
     mode::{Terms, check_in_store},
-    quotas_in_force::CurrentPlan,
-    store_backend::{Client, StoreBackend},
+    store_backend::{Client, DecideCall, StoreBackend},
+    wire::plan::{Plan, ReplyPlan},
 };
+#[cfg(feature = "redis")]
+use tower_ratelimit_core::quota::IntoQuotas;
 use tower_ratelimit_core::{
     decision::{Decision, Degradation, Op, Policy, Receipt},
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
         BoxedFuture, Call, ChangingLimits, Charge, Facts, InForce, Internals, Limiter, OpRef,
-        Pending,
+        OwnedCharge, Pending,
         tier_set::{Chosen, TierSet},
     },
     lock::unpoisoned,
     quota::OwnedQuota,
 };
 #[cfg(feature = "redis")]
-use tower_ratelimit_core::{limiter::OwnedCharge, quota::IntoQuotas};
-#[cfg(feature = "redis")]
 pub use tower_ratelimit_store::redis::store::redis_store::RedisStore;
 use tower_ratelimit_store::{
+    error::{StoreError, StoreErrorKind},
     health::StoreHealth,
-    single_background_task::Solo,
+    key_name,
+    single_background_task::{self, Solo},
     stats::{ModeStats, StoreStats},
 };
-
-use self::store_calls::StoreCalls;
 
 /// A limit that all nodes share, through a [`Store`](crate::Store) of your own.
 ///
@@ -127,9 +131,9 @@ struct Inner<C: Client> {
     /// The default tier's policies when the limiter was built.
     policies: Arc<[Policy]>,
     limits: Mutex<TierSet>,
-    current: ChangingLimits<Arc<CurrentPlan>>,
+    current: ChangingLimits<Arc<Plan>>,
     subjects: SubjectNames,
-    batcher: Arc<Batcher<StoreCalls<C>, CurrentPlan>>,
+    batcher: Arc<Batcher<StoreCalls<C>, Plan>>,
     /// The cached denials, unless the limiter is strict and caches none.
     denials: Option<Arc<DenyCache>>,
     /// The leases, unless the limiter is strict.
@@ -159,8 +163,8 @@ impl<S: StoreBackend> SharedLimiter<S> {
             longest_denial: parts.longest_denial,
             ledger: ledger.clone(),
         };
-        let current = CurrentPlan::new((client.prefix(), &*parts.name), &limits, 0);
-        client.prepare(&current.plan);
+        let current = Plan::in_force((client.prefix(), &*parts.name), &limits, 0);
+        client.prepare(&current);
         if let Some(ledger) = &ledger {
             ledger.begin(0, current.longest_memory());
         }
@@ -218,8 +222,8 @@ impl<S: StoreBackend> SharedLimiter<S> {
         inner.fallback.set_quota(policy, &quota)?;
         let generation = inner.current.read().generation + 1;
         let names = (inner.client.prefix(), &*inner.name);
-        let current = CurrentPlan::new(names, &changed, generation);
-        inner.client.prepare(&current.plan);
+        let current = Plan::in_force(names, &changed, generation);
+        inner.client.prepare(&current);
         let memory = current.longest_memory();
         inner.current.replace(Arc::new(current));
         if let Some(denials) = &inner.denials {
@@ -284,7 +288,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             if let OpRef::Acquire(cost @ 1..) | OpRef::Reserve(cost @ 1..) = charge.op
                 && charge.tier.is_default()
                 && charge.class.is_critical()
-                && let Some(quota) = current.plan.only_bucket()
+                && let Some(quota) = current.only_bucket()
                 && let Some(charged) = ledger.charge((tag, current.generation), cost, now)
             {
                 return Pending::Ready(Ok(charged.decision(cost, quota)));
@@ -301,7 +305,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
         &self,
         within: Duration,
         mut charge: Charge<'_>,
-        current: &Arc<CurrentPlan>,
+        current: &Arc<Plan>,
         here: Option<Here<'_>>,
     ) -> Result<Pending<RedisFuture>, LimiterError> {
         if charge.op.receipt().is_some() {
@@ -309,7 +313,9 @@ impl<S: StoreBackend> SharedLimiter<S> {
         }
         let op = charge.op.to_owned();
         // An unknown tier is a mistake of the caller, not a failure of the store.
-        let chosen = current.plan.choose(charge.tier, charge.class, charge.op)?;
+        let chosen = current
+            .limits
+            .choose(charge.tier, charge.class, charge.op)?;
         if !chosen.class().is_critical() {
             let check = self.check_mode();
             check.map_err(|error| LimiterError::unsupported(error.to_string()))?;
@@ -330,6 +336,47 @@ impl<S: StoreBackend> SharedLimiter<S> {
         let tag = here.map(|(_, tag, _)| tag);
         Ok(self.submit_to_store(within, (&charge, op), (current, chosen), tag))
     }
+
+    /// Answers with a cached denial, or sends the operation. Compiled apart, so that decisions from a
+    /// lease do not pay for its registers.
+    #[inline(never)]
+    fn submit_to_store(
+        &self,
+        within: Duration,
+        (charge, op): (&Charge<'_>, Op),
+        (current, chosen): (&Arc<Plan>, Chosen),
+        tag: Option<u64>,
+    ) -> Pending<RedisFuture> {
+        let (inner, key) = (&*self.0, charge.key);
+        let subject = inner.subjects.of_key(&current.keyspace, key).tagged(tag);
+        if let Some(denied) = inner.cached_denial(&subject, chosen, &op) {
+            return Pending::Ready(Ok(denied));
+        }
+        inner.fallback.follow(key, &op);
+        let (limiter, current) = (self.clone(), Arc::clone(current));
+        let (plan, sent_op) = (Arc::clone(&current), Op::clone(&op));
+        let charge = OwnedCharge::new(charge, op);
+        let fall_back = move |error| limiter.0.fall_back((&current, chosen), &charge, error);
+        if let Some(error) = inner.client.refusal(&subject) {
+            return Pending::Ready(fall_back(error));
+        }
+        let Some(runtime) = inner.client.runtime() else {
+            return Pending::Ready(fall_back(StoreError::no_runtime()));
+        };
+        let entered = runtime.enter();
+        let (now, within) = (Instant::now(), within.min(inner.client.deadline()));
+        let answer = inner.send(subject, plan, (chosen, sent_op), now);
+        let answer = timeout_at(now + within, answer);
+        drop(entered);
+        Pending::Later(Box::pin(async move {
+            fall_back(match answer.await {
+                Ok(Ok(Ok(decision))) => return Ok(decision),
+                Ok(Ok(Err(error))) => error,
+                Ok(Err(_)) => StoreError::abandoned(),
+                Err(_) => StoreError::timeout(within),
+            })
+        }))
+    }
 }
 
 /// A limiter that is charged together with others.
@@ -344,7 +391,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
         let (inner, op) = (&*self.0, &charge.op);
         let current = Arc::clone(&inner.current.read());
         let chosen = current
-            .plan
+            .limits
             .choose(&charge.tier, charge.class, op.as_ref())
             .ok()?;
         let ledger = inner.ledger.as_ref();
@@ -399,12 +446,12 @@ impl<S: StoreBackend> SharedLimiter<S> {
     fn decide_here(
         &self,
         (ledger, tag, now): Here<'_>,
-        (current, chosen): (&Arc<CurrentPlan>, Chosen),
+        (current, chosen): (&Arc<Plan>, Chosen),
         key: &Key,
         op: &Op,
     ) -> Option<Decision> {
         let measured = current.measured(tag, chosen);
-        let place = || Inner::<S::Client>::place(current, key);
+        let place = || key_place(current, key);
         let answer = ledger.decide(measured, op, now, place);
         let decision = match answer {
             LocalAnswer::Decided(decision) if !ledger.terms.is_eventual() => return Some(decision),
@@ -426,19 +473,33 @@ impl<C: Client> Inner<C> {
     fn send(
         &self,
         subject: SubjectName,
-        plan: Arc<CurrentPlan>,
+        plan: Arc<Plan>,
         (tier, op): (Chosen, Op),
         now: Instant,
     ) -> oneshot::Receiver<OpReply> {
         let op = NewOp {
-            is_specialized: self
-                .client
-                .is_specialized(&plan.plan, tier, &subject, &op, now),
+            is_specialized: self.client.is_specialized(&plan, tier, &subject, &op, now),
             plan,
             tier,
             op,
         };
         self.batcher.submit(subject, op, now)
+    }
+
+    fn fall_back(
+        &self,
+        (plan, chosen): (&Plan, Chosen),
+        charge: &OwnedCharge,
+        error: StoreError,
+    ) -> Result<Decision, LimiterError> {
+        // A call outside a runtime is a mistake of the caller, not a failure of the store.
+        if error.kind() == StoreErrorKind::NoRuntime {
+            return Err(LimiterError::unavailable(error));
+        }
+        let error = self.client.record_degraded(error);
+        let (policies, reason) = (plan.policies(chosen), error.degradation());
+        let decision = (self.fallback).decide(&charge.as_ref(), &policies, reason);
+        decision.unwrap_or_else(|| Err(LimiterError::unavailable(error).logged()))
     }
 
     /// The cached denial. An operation that returns units drops it.
@@ -449,6 +510,58 @@ impl<C: Client> Inner<C> {
             denials.forget(subject.tag(), now);
         }
         denials.answer(subject.tag(), tier, op, now)
+    }
+
+    /// Sends the ledger's message about a subject, attached to a peek. Nobody waits for the answer.
+    #[cold]
+    fn send_message(&self, measured: MeasuredSubject, place: KeyPlace) {
+        let Some(runtime) = self.client.runtime() else {
+            return;
+        };
+        let KeyPlace { key, plan } = place;
+        let subject = self.subjects.named(&format!("{}{key}", plan.keyspace));
+        let subject = subject.tagged(Some(measured.tag));
+        if self.client.refusal(&subject).is_some() {
+            return;
+        }
+        let _entered = runtime.enter();
+        let op = (measured.chosen, Op::Peek(1));
+        drop(self.send(subject, plan, op, Instant::now()));
+    }
+
+    /// Starts the task that maintains the leases every `tick`, unless it runs. It ends when the
+    /// limiter is dropped.
+    fn keep_maintenance(self: &Arc<Self>, tick: Duration, now: Instant) {
+        let task = |run: single_background_task::Run| {
+            let this = Arc::downgrade(self);
+            async move {
+                loop {
+                    sleep(tick).await;
+                    let this = this.upgrade();
+                    let now = Instant::now();
+                    let Some(this) = this.filter(|_| run.renew(now.into_std())) else {
+                        return;
+                    };
+                    let ledger = this.ledger.as_ref();
+                    for (measured, place) in ledger.iter().flat_map(|ledger| ledger.due(now)) {
+                        this.send_message(measured, place);
+                    }
+                }
+            }
+        };
+        let runtime = || self.client.runtime();
+        self.maintenance.keep(now.into_std(), runtime, task);
+    }
+}
+
+/// The name of a key in the store, and its quotas.
+#[cold]
+fn key_place(plan: &Arc<Plan>, key: &Key) -> KeyPlace {
+    let mut name = String::new();
+    key_name::push(key, &mut name);
+    KeyPlace {
+        key: name.into(),
+        plan: Arc::clone(plan),
     }
 }
 
@@ -512,5 +625,142 @@ impl<S: StoreBackend> fmt::Debug for SharedLimiter<S> {
             .field("policies", &self.0.policies)
             .field("store", &self.0.client)
             .finish_non_exhaustive()
+    }
+}
+
+/// Sends calls by the quotas in force, and updates denials and ledger by their answers.
+struct StoreCalls<C> {
+    client: Arc<C>,
+    denials: Option<Arc<DenyCache>>,
+    /// The longest time that a denial without a lease stays cached.
+    longest_denial: Duration,
+    ledger: Option<Arc<Ledger>>,
+}
+
+impl<C: Client> StoreCalls<C> {
+    /// The ledger's message for each subject of a call; an empty list in strict mode.
+    fn messages(&self, sent: &BatchCall<Plan>) -> Vec<AttachedMessage> {
+        let Some(ledger) = &self.ledger else {
+            return Vec::new();
+        };
+        let (current, tier) = (&sent.plan, sent.tier);
+        let most = current.most_units(tier);
+        let message = |ops: &SubjectOps| {
+            let place = || KeyPlace {
+                key: ops.subject[current.keyspace.len()..].into(),
+                plan: Arc::clone(current),
+            };
+            let takes = ops.most_taken(most);
+            let call = sent_call(ops, current, tier, sent.at);
+            ledger.message((&call, takes), (place, most))
+        };
+        sent.subjects.iter().map(message).collect()
+    }
+
+    /// Applies the answer about one subject to denials and ledger. `attached` is the message that
+    /// the call carried.
+    fn apply(
+        &self,
+        denials: &DenyCache,
+        (call, plan): (&SentCall, &Arc<ReplyPlan>),
+        attached: &AttachedMessage,
+        (runs, answer): (&[(Op, usize)], &mut SubjectResult),
+        now: Instant,
+    ) {
+        let answered = answer.as_ref().ok();
+        let hold = answered.and_then(|answered| answered.hold);
+        let reply = answered.and_then(|answered| answered.lease.as_deref().copied());
+        let last = answered.and_then(|answered| answered.runs.last());
+        // The node's own units that the store's decisions count as used.
+        let own = match (attached, &self.ledger, &reply) {
+            (AttachedMessage::Sent(message), Some(ledger), Some(reply)) => {
+                ledger.receive(call, (message, reply), last.map(|last| (plan, last)), now)
+            }
+            (AttachedMessage::Sent(message), Some(ledger), None) => {
+                ledger.lose(call, message, now);
+                0
+            }
+            (AttachedMessage::UnderWay, Some(ledger), _) => ledger.held(call.subject),
+            _ => 0,
+        };
+        let hold = |run: &mut Run| match (attached, &self.ledger, &reply) {
+            (AttachedMessage::None, ..) | (_, None, _) => {
+                hold_without_lease(&run.decision, hold).min(self.longest_denial)
+            }
+            (_, Some(ledger), Some(reply)) => ledger.hold(reply, (plan, run)),
+            _ => Duration::ZERO,
+        };
+        let returns = runs.iter().any(|(op, _)| op.may_end_denials());
+        match answer {
+            Ok(answer) => {
+                let held = with_ops(runs, &mut answer.runs).map(|(op, run)| {
+                    let hold = hold(run);
+                    (op, &run.decision, hold)
+                });
+                denials.learn(call, held, now);
+            }
+            // The call may have ended them.
+            Err(_) if returns => denials.forget(call.subject.tag, now),
+            Err(_) => {}
+        }
+        if let Some(ledger) = self.ledger.as_ref().filter(|_| returns) {
+            ledger.end_pauses(call.subject.tag);
+        }
+        let runs = answer.as_mut().map(|answer| &mut answer.runs);
+        for run in runs.into_iter().flatten() {
+            LastStates::give_back(plan, run, own);
+        }
+    }
+}
+
+/// A call about one subject, by these quotas, that leaves after `at`.
+fn sent_call(ops: &SubjectOps, current: &Plan, tier: Chosen, at: Instant) -> SentCall {
+    let subject = current.measured(ops.subject.tag(), tier);
+    SentCall { subject, at }
+}
+
+/// The runs of an answer with their operations. Each lies within one run of the call.
+fn with_ops<'a>(
+    runs: &'a [(Op, usize)],
+    answers: &'a mut [Run],
+) -> impl Iterator<Item = (&'a Op, &'a mut Run)> {
+    let mut ops = runs.iter().flat_map(|(op, count)| repeat_n(op, *count));
+    answers.iter_mut().map_while(move |run| {
+        let op = ops.next()?;
+        ops.by_ref().take(run.count - 1).for_each(drop);
+        Some((op, run))
+    })
+}
+
+impl<C: Client> CallSender<Plan> for StoreCalls<C> {
+    type Window = C;
+
+    fn window(&self) -> &C {
+        &self.client
+    }
+
+    async fn send(&self, sent: &BatchCall<Plan>) -> Vec<SubjectResult> {
+        let (current, subjects) = (&sent.plan, &*sent.subjects);
+        let Some(plan) = current.of(sent.tier) else {
+            let error = StoreError::foreign("there is no such tier");
+            return subjects.iter().map(|_| Err(error.clone())).collect();
+        };
+        let messages = self.messages(sent);
+        let call = DecideCall {
+            sent,
+            tier: &plan,
+            messages: &messages,
+        };
+        let mut answers = self.client.decide(call).await;
+        // Without cached denials there is no ledger either, and nothing to learn from answers.
+        if let Some(denials) = &self.denials {
+            let now = Instant::now();
+            for (place, (ops, answer)) in subjects.iter().zip(&mut answers).enumerate() {
+                let sent = sent_call(ops, current, sent.tier, sent.at);
+                let own = (&*ops.runs, answer);
+                self.apply(denials, (&sent, &plan.reply), call.message(place), own, now);
+            }
+        }
+        answers
     }
 }

@@ -34,7 +34,7 @@ impl StoreCall<'_> {
     /// [`ForeignData`](tower_ratelimit_store::StoreErrorKind::ForeignData) if the value was not written by
     /// limiters of these quotas.
     pub fn apply(&self, value: Option<&[u8]>, now: Timestamp) -> Result<Applied, StoreError> {
-        let limits = self.plan.limits();
+        let limits = &self.plan.limits;
         let mut own = None;
         let quotas = limits.measured_by(self.tier, &mut own);
         let quotas = quotas.map_err(|_| foreign("there is no such tier"))?;

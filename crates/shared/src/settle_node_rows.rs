@@ -56,7 +56,7 @@ impl<'a> Settlement<'a> {
         message: Option<&NodeMessage>,
         subject: &mut SubjectValue,
     ) -> Self {
-        for slot in plan.slots() {
+        for slot in &plan.slots {
             let state = &mut subject.states[slot.counter.0];
             slot.meter.forget_much(state, now * 1_000);
             slot.meter.clamp(state, now * 1_000);

@@ -1,15 +1,11 @@
 //! The interface between a limiter of all nodes and its store.
 
-mod custom;
-#[cfg(feature = "redis")]
-mod redis;
-
 use std::{fmt, future::Future};
 
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
-    batching::{CallWindow, SubjectOps, SubjectResult},
+    batching::{BatchCall, CallWindow, SubjectOps, SubjectResult},
     hashed_key_names::SubjectName,
     ledger::AttachedMessage,
     wire::{
@@ -85,14 +81,8 @@ pub(super) trait Client: CallWindow + fmt::Debug {
 #[derive(Clone, Copy)]
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
 pub(super) struct DecideCall<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) chosen: Chosen,
+    pub(super) sent: &'a BatchCall<Plan>,
     pub(super) tier: &'a TierPlan,
-    pub(super) subjects: &'a [SubjectOps],
-    /// It leaves after this time.
-    pub(super) at: Instant,
-    /// Nobody waits any more from then on.
-    pub(super) until: Instant,
     /// One for each subject; empty in strict mode.
     pub(super) messages: &'a [AttachedMessage],
 }
@@ -104,11 +94,11 @@ impl<'a> DecideCall<'a> {
     }
 
     /// The operations of the subject at this index, and its message.
-    fn of(&self, at: usize, ops: &'a SubjectOps) -> StoreCall<'a> {
+    pub(super) fn of(&self, at: usize, ops: &'a SubjectOps) -> StoreCall<'a> {
         StoreCall {
             message: self.message(at).message(),
             keeps_states: !self.messages.is_empty(),
-            ..StoreCall::new(self.plan, self.chosen, &ops.runs)
+            ..StoreCall::new(&self.sent.plan, self.sent.tier, &ops.runs)
         }
     }
 }

@@ -1,9 +1,51 @@
-//! The trait of a user's store, which keeps the values of subjects.
+//! A user's store, which keeps the values of subjects: its trait, and calls to it behind a breaker.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use super::wire::{Reply, StoreCall};
-use tower_ratelimit_store::error::StoreError;
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout},
+};
+
+use super::{
+    batching::{CallWindow, SubjectResult},
+    hashed_key_names::SubjectName,
+    store_backend::{Client, DecideCall, StoreBackend},
+    wire::{Reply, StoreCall, plan::Plan, reply},
+};
+use tower_ratelimit_core::{
+    clock::ManualClock,
+    decision::Op,
+    limiter::tier_set::{Chosen, LimitTerms, TierSet},
+    quota::Quota,
+};
+use tower_ratelimit_store::{
+    breaker::{Breaker, Guarded},
+    error::{StoreError, StoreErrorKind},
+    health::{Owner, StoreHealth, StoreWatch},
+    runtime_thread::Home,
+    stats::StoreStats,
+};
+
+/// The beginning of all names in a store that is not Redis.
+const PREFIX: &str = "rl";
+
+/// The longest deadline: sums of several of them are still instants.
+const MAX_DEADLINE: Duration = Duration::from_secs(60 * 60);
+
+/// The longest duration of a trial, or twice the deadline if that is longer. Then it counts as
+/// lost.
+const TRIAL_LIMIT: Duration = Duration::from_secs(2);
+
+const TRIAL_KEY: &str = "rl:trial";
 
 /// Keeps the bytes of a value for each subject, for a [`SharedLimiter`](super::SharedLimiter).
 ///
@@ -66,5 +108,182 @@ impl<S: Store> Store for Arc<S> {
 
     fn deadline(&self) -> Duration {
         S::deadline(self)
+    }
+}
+
+/// The client of a user's store, which decides about one subject in a call.
+pub struct CustomClient<S>(Arc<GuardedStore<S>>);
+
+struct GuardedStore<S> {
+    store: S,
+    breaker: Breaker,
+    /// Numbers of calls, as connections for the breaker: it counts the end of a connection once.
+    calls: AtomicU64,
+    trial: Plan,
+}
+
+impl<S: Store> StoreBackend for S {
+    type Client = CustomClient<S>;
+}
+
+impl<S: Store> CallWindow for CustomClient<S> {
+    fn deadline(&self) -> Duration {
+        self.0.breaker.deadline
+    }
+
+    fn most_subjects(&self) -> usize {
+        1
+    }
+
+    /// Each subject has at most one call in flight.
+    fn expected(&self) -> Option<Duration> {
+        None
+    }
+}
+
+impl<S: Store> Client for CustomClient<S> {
+    type Store = S;
+
+    fn new(store: S, _: Option<ManualClock>) -> Self {
+        Self(Arc::new(GuardedStore::new(store)))
+    }
+
+    fn store(&self) -> &S {
+        &self.0.store
+    }
+
+    fn prefix(&self) -> &str {
+        PREFIX
+    }
+
+    fn prepare(&self, _: &Plan) {}
+
+    fn runtime(&self) -> Option<Handle> {
+        self.0.breaker.home.runtime()
+    }
+
+    fn refusal(&self, _: &SubjectName) -> Option<StoreError> {
+        self.0.refusal()
+    }
+
+    fn record_degraded(&self, error: StoreError) -> StoreError {
+        let error = error.of_a_store();
+        let breaker = &self.0.breaker;
+        breaker.watch.record_degraded(&error, breaker.is_open());
+        error
+    }
+
+    fn health(&self) -> StoreHealth {
+        let breaker = &self.0.breaker;
+        breaker.watch.with_strain(breaker.health())
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.0.breaker.watch.counters.read()
+    }
+
+    fn is_specialized(&self, _: &Plan, _: Chosen, _: &SubjectName, _: &Op, _: Instant) -> bool {
+        false
+    }
+
+    async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectResult> {
+        let mut answers = Vec::with_capacity(call.sent.subjects.len());
+        // A single one, see `most_subjects`.
+        for (at, ops) in call.sent.subjects.iter().enumerate() {
+            let own = call.of(at, ops);
+            let reply = self.0.call(&ops.subject, &own).await;
+            let answer = |reply: Reply| reply::of_store(reply, &call.tier.reply, &own);
+            answers.push(reply.and_then(answer));
+        }
+        answers
+    }
+}
+
+impl<S: Store> GuardedStore<S> {
+    fn new(store: S) -> Self {
+        let deadline = store.deadline().min(MAX_DEADLINE);
+        // The value expires soon, and the limit is never reached, so that each trial writes.
+        let limits = TierSet::new(LimitTerms::of(Quota::per_second(1_000_000)));
+        let watch = StoreWatch::new(Owner::User, None);
+        let trial_limit = TRIAL_LIMIT.max(2 * deadline);
+        Self {
+            store,
+            breaker: Breaker::new(watch, (Home::of_callers(), deadline), trial_limit, None),
+            calls: AtomicU64::new(0),
+            trial: Plan::new(&limits.expect("a quota that makes sense")),
+        }
+    }
+
+    /// Runs the call within the deadline, and reports the outcome to the breaker.
+    async fn call(self: &Arc<Self>, key: &str, call: &StoreCall<'_>) -> Result<Reply, StoreError> {
+        let began_at = Instant::now();
+        let outcome = match self.admit().await {
+            Ok(epoch) => {
+                let outcome = self.transact(key, call).await;
+                self.learn(epoch, outcome.as_ref().err());
+                outcome
+            }
+            Err(error) => Err(error),
+        };
+        self.breaker
+            .watch
+            .counters
+            .count(&outcome, began_at.elapsed());
+        outcome
+    }
+
+    async fn transact(&self, key: &str, call: &StoreCall<'_>) -> Result<Reply, StoreError> {
+        match timeout(self.breaker.deadline, self.store.transact(key, call)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(StoreError::timeout(self.breaker.deadline).of_a_store()),
+        }
+    }
+
+    fn learn(self: &Arc<Self>, epoch: u64, error: Option<&StoreError>) {
+        use StoreErrorKind::{BreakerOpen, Crowded, NoRuntime, Other};
+        let Some(error) = error.filter(|error| !is_about_one_key(error)) else {
+            return self.breaker.record_success(epoch);
+        };
+        match error.kind() {
+            // No call was sent.
+            Crowded | BreakerOpen | NoRuntime => {}
+            Other => self.record_inconclusive(epoch),
+            _ => {
+                let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+                self.record_failure(epoch, call, error);
+            }
+        }
+    }
+}
+
+/// Whether the error concerns one key only, or quotas of the calendar, so that the store works.
+fn is_about_one_key(error: &StoreError) -> bool {
+    matches!(
+        error.kind(),
+        StoreErrorKind::ClockApart | StoreErrorKind::Contended | StoreErrorKind::ForeignData
+    )
+}
+
+impl<S: Store> Guarded for GuardedStore<S> {
+    fn breaker(&self) -> &Breaker {
+        &self.breaker
+    }
+
+    /// Reads and writes a value as a call does.
+    async fn try_out(&self, _: &mut u64) -> Result<(), StoreError> {
+        let runs = [(Op::Hit(1), 1)];
+        let call = StoreCall::new(&self.trial, Chosen::Tier(0), &runs);
+        match self.transact(TRIAL_KEY, &call).await {
+            Err(error) if !is_about_one_key(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<S> fmt::Debug for CustomClient<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CustomClient")
+            .field("deadline", &self.0.breaker.deadline)
+            .finish_non_exhaustive()
     }
 }

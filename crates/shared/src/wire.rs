@@ -113,7 +113,7 @@ impl<'a> StoreCall<'a> {
     #[doc(hidden)]
     pub fn to_late(&self) -> LateCall {
         LateCall {
-            plan: Plan::new(self.plan.limits()),
+            plan: Plan::new(&self.plan.limits),
             tier: self.tier,
             runs: self.runs.to_vec(),
             message: self.message.copied(),

@@ -144,6 +144,7 @@ impl<P> BatchCall<P> {
     }
 
     /// The latest deadline of all waiters: nobody waits any more from then on.
+    #[cfg(feature = "redis")]
     pub(crate) fn last_deadline(&self) -> Instant {
         let deadlines = self.waiters.iter().map(|waiter| waiter.deadline);
         deadlines.max().unwrap_or(self.at)

@@ -16,14 +16,19 @@
 //! Example: the store has reserved 100 units, and the node has spent 30 of them. The message reports 30 as spent and returns
 //! 20. In its reply the store counts 50 for the node, with none of them spent.
 
-use std::{sync::Mutex, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use super::node_time::{NodeTime, RecentDemand};
 use crate::{
     last_states::{Charged, LastStates, Question},
     mode::{LeaseNumber, Terms},
-    quotas_in_force::KeyPlace,
-    wire::node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
+    wire::{
+        node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
+        plan::Plan,
+    },
 };
 use tower_ratelimit_core::{
     algorithm::Verdict,
@@ -43,6 +48,14 @@ const ROW_LENGTH: Duration = Duration::from_secs(10);
 
 /// How much earlier than the previous reply the next one may be by the store's clock.
 const CLOCK_SLACK: Duration = Duration::from_millis(10);
+
+/// The key of a subject and its quotas: enough to send a message that no request causes.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyPlace {
+    /// The name in the store without the keyspace, which the plan contains.
+    pub(crate) key: Box<str>,
+    pub(crate) plan: Arc<Plan>,
+}
 
 /// The account of one subject on this node, or the attempt to get one.
 #[derive(Debug)]

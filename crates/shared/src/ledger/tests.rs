@@ -19,13 +19,12 @@ use super::{
         hashed_key_names::MeasuredSubject,
         last_states::LastStates,
         mode::Terms,
-        quotas_in_force::{CurrentPlan, KeyPlace},
         wire::{
             node_message::{NodeMessage, NodeReply, RowStatus, Takes},
             plan::{Plan, ReplyPlan},
         },
     },
-    AttachedMessage, Ledger, LocalAnswer,
+    AttachedMessage, KeyPlace, Ledger, LocalAnswer,
 };
 use tower_ratelimit_core::{
     algorithm::State,
@@ -121,10 +120,10 @@ fn hold(ledger: &Ledger, (sent, reply): (&Sent, &NodeReply), (op, run): (&Op, &m
     ledger.denials.learn(&sent.call, decisions, sent.call.at);
 }
 
-fn current() -> Arc<CurrentPlan> {
+fn current() -> Arc<Plan> {
     let limits = TierSet::new(LimitTerms::of(Quota::per_second(100)));
     let limits = limits.expect("a good quota");
-    Arc::new(CurrentPlan::new(("rl", "test"), &limits, 0))
+    Arc::new(Plan::in_force(("rl", "test"), &limits, 0))
 }
 
 fn place() -> KeyPlace {

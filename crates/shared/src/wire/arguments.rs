@@ -65,7 +65,7 @@ impl TierPlan {
 
     /// Sets the arguments of slots that depend on the time of the node.
     fn set_timed(&self, arguments: &mut [Cow<'_, str>], now: Option<u64>) {
-        for (place, quota) in self.timed() {
+        for (place, quota) in &self.timed {
             let now = now.unwrap_or_else(|| OsClock::wall_now().as_micros());
             let now = now.saturating_mul(1_000);
             // The time is the first argument.

@@ -103,7 +103,7 @@ impl ReservedGroup {
             intervals: Vec::new(),
         };
         for slot in (0..8).filter(|slot| mask & 1 << slot > 0) {
-            let meter = plan.slots().get(slot)?.meter;
+            let meter = plan.slots.get(slot)?.meter;
             if meter.is_unleased() {
                 return None;
             }
@@ -125,7 +125,7 @@ impl ReservedGroup {
     /// The slots, each with the nanoseconds of a unit: zero unless it is a bucket.
     fn slots<'a>(&self, plan: &'a Plan) -> impl Iterator<Item = (&'a Slot, u64)> {
         let mut intervals = self.intervals.iter().copied();
-        let slots = plan.slots().iter().enumerate().take(MOST_LEASED_SLOTS);
+        let slots = plan.slots.iter().enumerate().take(MOST_LEASED_SLOTS);
         let own = slots.filter(|(at, _)| self.mask & 1 << at > 0);
         own.map(move |(_, slot)| {
             let interval = slot.meter.leased_interval().and_then(|_| intervals.next());
@@ -286,7 +286,7 @@ impl NodeRows {
 
     /// The group of a lease by these quotas; `None` if they cannot be leased.
     pub(crate) fn group_of(plan: &Plan, quotas: &TierQuotas) -> Option<ReservedGroup> {
-        if plan.slots().len() > MOST_LEASED_SLOTS {
+        if plan.slots.len() > MOST_LEASED_SLOTS {
             return None;
         }
         let mut group = ReservedGroup {
@@ -294,7 +294,7 @@ impl NodeRows {
             held: 0,
             intervals: Vec::new(),
         };
-        for (slot, counted) in plan.slots().iter().enumerate() {
+        for (slot, counted) in plan.slots.iter().enumerate() {
             let mut own = quotas.counters.iter().zip(&quotas.meters);
             let own = own.find(|(counter, _)| **counter == counted.counter);
             let Some((_, meter)) = own else { continue };

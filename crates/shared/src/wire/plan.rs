@@ -1,31 +1,26 @@
-//! Plans: limits as the scripts' arguments have them, and how to read their part of replies.
+//! Plans: the quotas in force, as the scripts' arguments have them, and how to read their part of replies.
 
-mod counter_slots;
-mod specialized;
 #[cfg(test)]
 mod tests;
 
 use std::{
     borrow::Cow,
+    fmt::Write as _,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
-pub(crate) use self::{counter_slots::Slot, specialized::SpecializedScript};
-use self::{
-    counter_slots::{id, slots},
-    specialized::SpecializedPlan,
-};
+use crate::hashed_key_names::MeasuredSubject;
 use tower_ratelimit_core::{
-    algorithm::{Meter, Most, TokenBucket},
-    decision::{Op, OpRef, Policy},
-    error::LimiterError,
+    algorithm::{CounterIndex, Meter, Most, State, TokenBucket, View},
+    decision::{Op, Policy},
     limiter::{
-        Tier,
-        tier_quotas::{AllQuotas, TierQuotas},
+        tier_quotas::{AllQuotas, TierPlace, TierQuotas},
         tier_set::{Chosen, TierIndex, TierSet},
     },
     quota::{Algorithm, Priority, Quota},
 };
+use tower_ratelimit_store::{LUA_MAX_INT, key_name};
 
 /// The general script's arguments between the time and the first slot.
 const BEFORE_SLOTS: usize = 3;
@@ -37,15 +32,21 @@ const SPECIFICS: usize = 6;
 /// The limits, as the scripts' arguments have them.
 #[derive(Debug)]
 pub(crate) struct Plan {
+    /// A few letters for the algorithms, periods, slices and steps that are counted. They are part
+    /// of a subject's key, so that two configurations never read each other's counts.
     id: String,
+    /// The common beginning of all subjects' keys; empty where subjects have full names.
+    pub(crate) keyspace: String,
+    /// Number of changes of the quotas so far.
+    pub(crate) generation: u64,
     /// In the order of the limits: receipts refer to tiers by it.
     tiers: Vec<TierPlan>,
     /// The plan of each tier for each class of requests below critical, by its share, made for the first
     /// request of the class.
     classes: Vec<OnceLock<ClassPlans>>,
-    limits: TierSet,
+    pub(crate) limits: TierSet,
     /// In the order of the value.
-    slots: Vec<Slot>,
+    pub(crate) slots: Vec<Slot>,
     all: AllQuotas,
 }
 
@@ -60,7 +61,7 @@ pub(crate) struct TierPlan {
     arguments: Vec<String>,
     /// The slots that count in windows of a calendar, with the place of their two specific arguments, which depend on
     /// the time.
-    timed: Vec<(usize, Meter)>,
+    pub(super) timed: Vec<(usize, Meter)>,
     /// The specialized script for such quotas and its arguments, if there is one.
     specialized: Option<SpecializedPlan>,
 }
@@ -80,6 +81,8 @@ impl Plan {
         let slots = slots(limits, &all.list);
         let mut plan = Self {
             id: id(&slots, limits.counter_mark()),
+            keyspace: String::new(),
+            generation: 0,
             tiers: Vec::new(),
             classes: Vec::new(),
             limits: limits.clone(),
@@ -95,10 +98,21 @@ impl Plan {
         plan
     }
 
+    /// The plan of a limiter of this prefix and name, after so many changes of its quotas.
+    pub(crate) fn in_force(
+        (prefix, name): (&str, &str),
+        limits: &TierSet,
+        generation: u64,
+    ) -> Self {
+        let plan = Self::new(limits);
+        Self {
+            keyspace: key_name::keyspace(prefix, name, &plan.id),
+            generation,
+            ..plan
+        }
+    }
+
     fn of_tier(&self, index: TierIndex, quotas: &TierQuotas, class: Priority) -> TierPlan {
-        let Self {
-            limits, slots, all, ..
-        } = self;
         TierPlan {
             reply: Arc::new(ReplyPlan {
                 index,
@@ -106,28 +120,13 @@ impl Plan {
                 policies: quotas.policies.clone(),
                 meters: quotas.meters.as_slice().into(),
             }),
-            arguments: general_arguments(limits.block_for, slots, (&quotas.quotas, class), all),
-            timed: timed(slots),
+            arguments: self.general_arguments(&quotas.quotas, class),
+            timed: timed(&self.slots),
             // Only the general script knows classes.
             specialized: (class.is_critical())
-                .then(|| SpecializedPlan::new(limits.block_for, slots, &quotas.quotas, all))
+                .then(|| SpecializedPlan::new(self, &quotas.quotas))
                 .flatten(),
         }
-    }
-
-    /// A few letters for the algorithms, periods, slices and steps that are counted. They are part
-    /// of a subject's key, so that two configurations never read each other's counts.
-    pub(crate) fn id(&self) -> &str {
-        &self.id
-    }
-
-    pub(crate) fn limits(&self) -> &TierSet {
-        &self.limits
-    }
-
-    /// The slots, in the order of the value.
-    pub(crate) fn slots(&self) -> &[Slot] {
-        &self.slots
     }
 
     /// The specialized scripts that decide by these limits.
@@ -135,14 +134,34 @@ impl Plan {
         self.tiers.iter().filter_map(TierPlan::specialized_script)
     }
 
-    /// The quotas that measure `op` in `tier`.
-    pub(crate) fn choose(
-        &self,
-        tier: &Tier,
-        class: Priority,
-        op: OpRef<'_>,
-    ) -> Result<Chosen, LimiterError> {
-        self.limits.choose(tier, class, op)
+    /// A subject, as these quotas of it measure it.
+    pub(crate) const fn measured(&self, tag: u64, chosen: Chosen) -> MeasuredSubject {
+        MeasuredSubject {
+            tag,
+            chosen,
+            generation: self.generation,
+        }
+    }
+
+    /// The longest time until a subject that was used is fresh again.
+    pub(crate) fn longest_memory(&self) -> Duration {
+        let tiers = self.limits.tiers();
+        let longest = tiers.flat_map(|(_, quotas)| &quotas.meters).map(|meter| {
+            let (mut used_up, mut spent) = (State::FRESH, State::FRESH);
+            meter.charge(&mut used_up, 0, 0, u64::MAX, View::WHOLE);
+            meter.spend(&mut spent, 0, u64::MAX, View::WHOLE);
+            let [used_up, spent] =
+                [used_up, spent].map(|state| meter.reset_after(&state, 0, View::WHOLE));
+            // A bucket can be in debt by as much again, or by more.
+            Duration::from_nanos(used_up.saturating_mul(2).max(spent))
+        });
+        longest.max().unwrap_or(Duration::MAX)
+    }
+
+    pub(crate) fn policies(&self, chosen: Chosen) -> Arc<[Policy]> {
+        let plan = self.of(chosen);
+        plan.map(|plan| plan.reply.policies.clone())
+            .unwrap_or_default()
     }
 
     /// Whether a specialized script can do an operation like this, as far as these quotas allow.
@@ -197,6 +216,33 @@ impl Plan {
             }
         }
     }
+
+    /// The general script's arguments between the time and the operations.
+    fn general_arguments(&self, quotas: &[Quota], class: Priority) -> Vec<String> {
+        let mut arguments = match self.limits.block_for {
+            Some(nanos) => micros_and_rest(nanos).to_vec(),
+            None => vec![String::new(), String::new()],
+        };
+        arguments.push(self.slots.len().to_string());
+        for slot in &self.slots {
+            let own = quotas.get(slot.at.0);
+            let own = own.filter(|own| slot.counts(slot.at, own));
+            let quota = own.unwrap_or(&slot.quota);
+            arguments.push(slot.quota.letter().into());
+            arguments.push(u8::from(own.is_some()).to_string());
+            let capacity = quota.capacity() + quota.extra();
+            arguments.push(capacity.to_string());
+            arguments.push(if class.is_critical() {
+                quota.extra().to_string()
+            } else {
+                format!("-{}", capacity - class.part_of(quota.capacity()))
+            });
+            arguments.extend(micros_and_rest(quota.interval_nanos()));
+            arguments.extend(specifics(quota));
+            arguments.extend(more_than_own(quota, self.all.most(slot.at, quota)));
+        }
+        arguments
+    }
 }
 
 impl TierPlan {
@@ -207,11 +253,6 @@ impl TierPlan {
             .map(|specialized| specialized.script)
     }
 
-    /// The slots with arguments that depend on the time, with the place of these among the constant ones.
-    pub(super) fn timed(&self) -> &[(usize, Meter)] {
-        &self.timed
-    }
-
     /// The arguments between the time and the operations: of the specialized script, or of the general one.
     pub(super) fn constant_arguments(&self, script: Option<SpecializedScript>) -> &[String] {
         let specialized = self.specialized.as_ref();
@@ -220,42 +261,6 @@ impl TierPlan {
             None => &self.arguments,
         }
     }
-}
-
-/// The general script's arguments between the time and the operations.
-fn general_arguments(
-    block_for: Option<u64>,
-    slots: &[Slot],
-    (quotas, class): (&[Quota], Priority),
-    all: &AllQuotas,
-) -> Vec<String> {
-    let mut arguments = match block_for {
-        Some(nanos) => micros_and_rest(nanos).to_vec(),
-        None => vec![String::new(), String::new()],
-    };
-    arguments.push(slots.len().to_string());
-    for slot in slots {
-        let own = own_of(slot, quotas);
-        let quota = own.unwrap_or(&slot.quota);
-        arguments.push(slot.letter().into());
-        arguments.push(u8::from(own.is_some()).to_string());
-        let capacity = quota.capacity() + quota.extra();
-        arguments.push(capacity.to_string());
-        arguments.push(if class.is_critical() {
-            quota.extra().to_string()
-        } else {
-            format!("-{}", capacity - class.part_of(quota.capacity()))
-        });
-        arguments.extend(micros_and_rest(quota.interval_nanos()));
-        arguments.extend(specifics(quota));
-        arguments.extend(more_than_own(quota, all.most(slot.at, quota)));
-    }
-    arguments
-}
-
-fn own_of<'q>(slot: &Slot, quotas: &'q [Quota]) -> Option<&'q Quota> {
-    let own = quotas.get(slot.at.0);
-    own.filter(|own| slot.counts(slot.at, own))
 }
 
 /// The slots whose specific arguments depend on the time, with the place of these arguments.
@@ -299,4 +304,183 @@ fn more_than_own(quota: &Quota, most: Most) -> [String; 2] {
 
 pub(super) fn micros_and_rest(nanos: u64) -> [String; 2] {
     [(nanos / 1_000).to_string(), (nanos % 1_000).to_string()]
+}
+
+/// A counter, shared by the quotas of all tiers that have the same place and count alike.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slot {
+    at: TierPlace,
+    quota: Quota,
+    pub(crate) meter: Meter,
+    /// The counter of a key in this process.
+    pub(crate) counter: CounterIndex,
+}
+
+/// The slots of all tiers, in the order of the quotas. Slots of one place are sorted by their shape:
+/// it does not matter which tier has which.
+fn slots(limits: &TierSet, all: &[(TierPlace, Quota)]) -> Vec<Slot> {
+    let mut slots: Vec<Slot> = Vec::new();
+    for (at, quota) in all {
+        if slots.iter().any(|slot| slot.counts(*at, quota)) {
+            continue;
+        }
+        slots.extend(limits.meter_of(*at, quota).map(|(counter, meter)| Slot {
+            at: *at,
+            quota: *quota,
+            meter,
+            counter,
+        }));
+    }
+    slots.sort_by_cached_key(|slot| (slot.at, slot.shape()));
+    slots
+}
+
+impl Slot {
+    fn counts(&self, at: TierPlace, quota: &Quota) -> bool {
+        self.at == at && self.quota.counts_like(quota)
+    }
+
+    /// The settings that are equal in quotas that count alike.
+    fn shape(&self) -> String {
+        let period = self.quota.period_nanos();
+        let slices = self.quota.slice_count();
+        let mut shape = format!("{}{period}/{slices}", self.quota.letter());
+        if let Some(step) = self.quota.refill_every_nanos() {
+            write!(shape, "+{step}").expect("writing to a text never fails");
+        }
+        if let Some(calendar) = self.quota.calendar() {
+            write!(shape, "@{calendar}").expect("writing to a text never fails");
+        }
+        shape
+    }
+}
+
+/// A few letters for the shapes of the slots, and the numbers' part of the counters' names, if there is one.
+fn id(slots: &[Slot], counter_mark: u32) -> String {
+    let mut shapes = String::new();
+    for slot in slots {
+        write!(shapes, "{}{};", slot.at.0, slot.shape()).expect("writing to a text never fails");
+    }
+    let letters = key_name::letters_of(&shapes);
+    match counter_mark {
+        0 => letters,
+        mark => format!("{letters}{mark:08x}"),
+    }
+}
+
+/// A specialized script, by the quotas that it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SpecializedScript {
+    Bucket,
+    Window,
+    Several,
+}
+
+/// The script for such quotas, and its arguments between the time and the operations.
+#[derive(Debug, Clone)]
+struct SpecializedPlan {
+    script: SpecializedScript,
+    arguments: Vec<String>,
+}
+
+/// The most nanoseconds of a bucket, whose times are single numbers: the sum of two is exact. These are 52 days.
+const MAX_NANOS: u64 = 1 << 52;
+
+/// A pattern in Lua has 32 captures. A window has one for each slice, and two more.
+const MAX_SLICES: u32 = 30;
+
+/// One quota, as these scripts count it.
+struct Counter {
+    letter: &'static str,
+    /// The nanoseconds of a unit of a bucket; the microseconds of a window or slice.
+    length: u64,
+    /// The most at once, and the most that can count: nanoseconds of a bucket, units of a window.
+    capacity: u64,
+    most: u64,
+    /// The counts of a window.
+    counts: u32,
+}
+
+impl SpecializedPlan {
+    /// The plan for these quotas: `None` if no specialized script is for them, if the subject has other
+    /// counters, if denials block, if a quota follows the calendar, or if the numbers are
+    /// too large for the script.
+    fn new(plan: &Plan, quotas: &[Quota]) -> Option<Self> {
+        if plan.limits.block_for.is_some() || plan.slots.len() != quotas.len() {
+            return None;
+        }
+        let counters = plan.slots.iter().zip(quotas).map(|(slot, quota)| {
+            let most = plan.all.most(slot.at, quota);
+            Counter::of(quota, most.max(Most::of(quota)))
+        });
+        let counters: Vec<_> = counters.collect::<Option<_>>()?;
+        let numbers = |counter: &Counter| [counter.length, counter.capacity, counter.most];
+        let texts = |counter: &Counter| numbers(counter).map(|number| number.to_string());
+        let (script, arguments) = match counters.as_slice() {
+            [one] if one.letter == "t" => (SpecializedScript::Bucket, texts(one).to_vec()),
+            [one] if one.letter == "f" || one.counts == 2 => {
+                let letter = [one.letter.to_owned()].into_iter();
+                (
+                    SpecializedScript::Window,
+                    letter.chain(texts(one)).collect(),
+                )
+            }
+            all => {
+                let each = all.iter().flat_map(|one| {
+                    let letter = [one.letter.to_owned()].into_iter();
+                    letter.chain(texts(one)).chain([one.counts.to_string()])
+                });
+                let count = [all.len().to_string()].into_iter();
+                (SpecializedScript::Several, count.chain(each).collect())
+            }
+        };
+        Some(Self { script, arguments })
+    }
+}
+
+impl Counter {
+    fn of(quota: &Quota, most: Most) -> Option<Self> {
+        let capacity = quota.capacity() + quota.extra();
+        let window = |letter, counts| {
+            let period = quota.period_nanos();
+            let is_whole = period.is_multiple_of(1_000) && quota.calendar().is_none();
+            is_whole.then(|| Self {
+                letter,
+                length: period / 1_000 / u64::from(quota.slice_count()),
+                capacity,
+                most: most.units,
+                counts,
+            })
+        };
+        match quota.algorithm() {
+            Algorithm::TokenBucket if quota.refill_every_nanos().is_none() => {
+                let full = Most::without_debt(quota).nanos;
+                let are_short = [quota.interval_nanos(), full, most.nanos]
+                    .iter()
+                    .all(|nanos| *nanos < MAX_NANOS);
+                are_short.then(|| Self {
+                    letter: "t",
+                    length: quota.interval_nanos(),
+                    capacity: full,
+                    most: most.nanos,
+                    counts: 1,
+                })
+            }
+            Algorithm::FixedWindow => window("f", 1),
+            Algorithm::SlidingWindow if quota.slice_count() <= MAX_SLICES => {
+                let counts = quota.slice_count() + 1;
+                // The script weighs a count, and adds all of them.
+                window("s", counts).filter(|window| {
+                    is_exact(most.units, window.length) && is_exact(most.units, counts.into())
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether a product is exact in the scripts.
+fn is_exact(one: u64, two: u64) -> bool {
+    let product = one.checked_mul(two);
+    product.is_some_and(|product| product <= LUA_MAX_INT)
 }

@@ -43,7 +43,7 @@ struct ValueParts<'a> {
 
 impl<'a> ValueParts<'a> {
     fn of(plan: &Plan, value: &'a [u8]) -> Option<Self> {
-        let has_log = plan.slots().iter().any(|slot| slot.meter.has_bytes());
+        let has_log = plan.slots.iter().any(|slot| slot.meter.has_bytes());
         let mark = |mark: u8| value.iter().position(|byte| *byte == mark);
         let line = mark(b'\n').filter(|line| has_log || mark(b'&').is_some_and(|at| at < *line));
         let (head, bytes) = line.map_or((value, &[][..]), |at| (&value[..at], &value[at + 1..]));
@@ -85,9 +85,9 @@ fn block_of(text: &str) -> Option<(u64, bool)> {
 impl SubjectValue {
     /// Reads a value; `None` if no limiter wrote it.
     pub(crate) fn read(plan: &Plan, value: Option<&[u8]>) -> Option<Self> {
-        let width = plan.limits().width();
+        let width = plan.limits.width();
         let mut subject = Self {
-            states: vec![State::FRESH; plan.limits().states()],
+            states: vec![State::FRESH; plan.limits.states()],
             nodes: NodeRows::default(),
             has_counted: false,
             block_end: 0,
@@ -182,7 +182,7 @@ impl SubjectValue {
         let parts = parts.and_then(|before| ValueParts::of(plan, before));
         let texts = parts.map(|parts| ValueParts::texts(parts.states).collect::<Vec<_>>());
         let mut bytes = Vec::new();
-        let (states, counted) = self.states.split_at(plan.limits().width());
+        let (states, counted) = self.states.split_at(plan.limits.width());
         let mut head = write_states(plan, states, texts.as_deref(), &mut bytes);
         if self.has_counted {
             head.push('|');
@@ -207,8 +207,8 @@ impl SubjectValue {
         let mut nanos = self.block_end.saturating_sub(now);
         let last_end = self.nodes.last_end(now / 1_000);
         nanos = nanos.max((last_end * 1_000).saturating_sub(now));
-        let (states, counted) = self.states.split_at(plan.limits().width());
-        for slot in plan.slots() {
+        let (states, counted) = self.states.split_at(plan.limits.width());
+        for slot in &plan.slots {
             let held = self.nodes.held(plan, slot.counter, last_end);
             let at = slot.counter.0;
             let view = View {
@@ -226,7 +226,7 @@ impl SubjectValue {
 
 fn read_states(plan: &Plan, text: &str, bytes: &mut &[u8], states: &mut [State]) -> Option<()> {
     let mut texts = ValueParts::texts(text);
-    for slot in plan.slots() {
+    for slot in &plan.slots {
         states[slot.counter.0] = slot.meter.read(texts.next()?, bytes)?;
     }
     texts.next().is_none().then_some(())
@@ -240,7 +240,7 @@ fn write_states(
     bytes: &mut Vec<u8>,
 ) -> String {
     let mut head = String::new();
-    for (at, slot) in plan.slots().iter().enumerate() {
+    for (at, slot) in plan.slots.iter().enumerate() {
         if at > 0 {
             head.push(';');
         }

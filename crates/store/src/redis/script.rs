@@ -4,12 +4,12 @@
 //! the operations on each subject. Out: one text for each subject, which `crates/shared/src/wire/reply.rs` reads. The value of a
 //! subject is one string, whose layout is in `crates/shared/src/wire/stored_value.rs`.
 //!
-//! `crates/shared/src/store_backend/redis.rs` chooses the script of a call. The general one decides everything; it is put together by
+//! `crates/shared/src/redis_backend.rs` chooses the script of a call. The general one decides everything; it is put together by
 //! `script/general_script_text.rs` from a file for each algorithm, and begins in `script/decide.lua`. Three specialized
 //! scripts decide frequent operations (acquire, reserve, peek, deny, and the count of fixed windows) by buckets and windows: a
 //! script creates all its functions in every call, which is most of the time of the general one, and these create none.
 //! One of them returns an empty text for a value that it cannot read, such as one with leases; that subject then goes to the
-//! general script, now and for some time (`crates/shared/src/script_choice.rs`).
+//! general script, now and for some time (`ComplexValues` there).
 //!
 //! A script and functions in Rust do the same to the same bytes: they clamp, judge, charge and refund alike, and write the
 //! same values. Change both together: the head of each script names its twins. `tests/redis/lua_matches_rust.rs` and

@@ -28,7 +28,7 @@ fn leased_key_takes_less_than_promised() {
 fn is_leased_with(
     ledger: &Ledger,
     number: usize,
-    (plan, tier): &(Arc<CurrentPlan>, Arc<ReplyPlan>),
+    (plan, tier): &(Arc<Plan>, Arc<ReplyPlan>),
     now: Instant,
 ) -> bool {
     let subject = MeasuredSubject {

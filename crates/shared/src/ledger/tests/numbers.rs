@@ -65,7 +65,7 @@ impl Shop {
     }
 
     fn meter(&self) -> &Meter {
-        &self.plan.limits().default_tier().meters[0]
+        &self.plan.limits.default_tier().meters[0]
     }
 
     fn state(&self) -> State {
@@ -75,7 +75,7 @@ impl Shop {
 
     /// The decision about `charged` units by the meter on this state.
     fn decide(&self, state: &State, charged: u64, at: Timestamp) -> Decision {
-        let quotas = self.plan.limits().default_tier();
+        let quotas = self.plan.limits.default_tier();
         let status = (self.meter()).explain(state, at.as_nanos(), Verdict::FITS, View::WHOLE);
         let statuses = QuotaStatuses::of_one(&quotas.policies[0], status);
         Decision::new(Outcome::Allowed, charged, at, statuses)

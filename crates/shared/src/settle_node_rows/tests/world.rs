@@ -153,7 +153,7 @@ impl World {
     /// I1: no more is held than the counters alone would allow.
     fn holds(&self) -> Checked {
         let subject = self.read();
-        let limits = self.plan.limits();
+        let limits = &self.plan.limits;
         let quotas = limits.default_tier();
         for (meter, counter) in quotas.meters.iter().zip(&quotas.counters) {
             let held = subject.nodes.held(&self.plan, *counter, self.now);

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -13,13 +13,12 @@ use redis::Value;
 use smallvec::SmallVec;
 use tokio::{runtime::Handle, time::Instant};
 
-use super::{Client, DecideCall, StoreBackend};
-use crate::{
+use super::{
     batching::{CallWindow, SubjectOps, SubjectResult},
     hashed_key_names::SubjectName,
     joint::check_revocable,
     ledger::AttachedMessage,
-    script_choice::ComplexValues,
+    store_backend::{Client, DecideCall, StoreBackend},
     wire::{
         StoreCall,
         plan::{Plan, SpecializedScript, TierPlan},
@@ -92,7 +91,7 @@ impl Client for RedisClient {
         Self {
             store,
             clock,
-            complex_values: ComplexValues::new(Instant::now().into_std()),
+            complex_values: ComplexValues::new(Instant::now()),
             is_joint: AtomicBool::new(false),
         }
     }
@@ -149,18 +148,11 @@ impl Client for RedisClient {
         op: &Op,
         now: Instant,
     ) -> bool {
-        plan.is_specialized(chosen, op) && !self.complex_values.contains(subject, now.into_std())
+        plan.is_specialized(chosen, op) && !self.complex_values.contains(subject, now)
     }
 
     async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectResult> {
-        let scripts = ScriptCalls {
-            store: &self.store,
-            plan: call.tier,
-            now: self.clock.as_ref().map(|clock| clock.now().as_micros()),
-            until: call.until,
-            complex_values: &self.complex_values,
-        };
-        scripts.decide(&call).await
+        self.decide_by_scripts(&call).await
     }
 }
 
@@ -174,16 +166,6 @@ fn script_of(script: SpecializedScript) -> &'static Script {
     SCRIPTS[script as usize].get_or_init(|| Script::new(text))
 }
 
-/// Calls of scripts that decide by the quotas of one tier.
-struct ScriptCalls<'a> {
-    store: &'a RedisStore,
-    plan: &'a TierPlan,
-    /// The time in microseconds, if it is not the server's.
-    now: Option<u64>,
-    until: Instant,
-    complex_values: &'a ComplexValues,
-}
-
 /// A list with one entry for each subject of a call.
 type OfSubjects<T> = SmallVec<[T; 1]>;
 
@@ -195,20 +177,21 @@ struct SubjectCall<'a> {
     is_specialized: bool,
 }
 
-impl ScriptCalls<'_> {
+/// Calls of scripts that decide by the quotas of one tier.
+impl RedisClient {
     /// Returns the answer about each subject. Subjects go to a specialized script if it can decide about all of them,
     /// and if that cannot decide, to the general one.
-    async fn decide<'a>(&self, call: &DecideCall<'a>) -> Vec<SubjectResult> {
+    async fn decide_by_scripts<'a>(&self, call: &DecideCall<'a>) -> Vec<SubjectResult> {
         let subject = |(at, ops): (usize, &'a SubjectOps)| SubjectCall {
             ops,
             call: call.of(at, ops),
             is_specialized: ops.are_specialized
                 && matches!(call.message(at), AttachedMessage::None),
         };
-        let subjects: OfSubjects<_> = call.subjects.iter().enumerate().map(subject).collect();
+        let subjects: OfSubjects<_> = call.sent.subjects.iter().enumerate().map(subject).collect();
         let are_specialized = subjects.iter().all(|subject| subject.is_specialized);
-        let script = self.plan.specialized_script().filter(|_| are_specialized);
-        let replies = self.run(script, &subjects).await;
+        let script = call.tier.specialized_script().filter(|_| are_specialized);
+        let replies = self.run(call, script, &subjects).await;
         let mut answers: Vec<Option<SubjectResult>> =
             replies.into_iter().map(Result::transpose).collect();
         let undecided = answers.iter().zip(&subjects);
@@ -216,7 +199,7 @@ impl ScriptCalls<'_> {
         let undecided: Vec<_> = undecided.map(|(_, subject)| *subject).collect();
         if !undecided.is_empty() {
             let missing = answers.iter_mut().filter(|answer| answer.is_none());
-            for (answer, reply) in missing.zip(self.run_general(call.at, &undecided).await) {
+            for (answer, reply) in missing.zip(self.run_general(call, &undecided).await) {
                 *answer = reply.transpose();
             }
         }
@@ -230,33 +213,34 @@ impl ScriptCalls<'_> {
     /// calls go to the general script at once.
     async fn run_general(
         &self,
-        sent_at: Instant,
+        call: &DecideCall<'_>,
         subjects: &[SubjectCall<'_>],
     ) -> Vec<ScriptResult> {
-        let now = Instant::now().into_std();
+        let now = Instant::now();
         for subject in subjects {
             self.complex_values.record(&subject.ops.subject, now);
         }
         let deadline = self.store.deadline();
         // The fallback may decide before the second answer.
-        if sent_at.elapsed() > deadline / 2 {
+        if call.sent.at.elapsed() > deadline / 2 {
             return fail(subjects, &StoreError::timeout(deadline));
         }
-        self.run(None, subjects).await
+        self.run(call, None, subjects).await
     }
 
     async fn run(
         &self,
+        call: &DecideCall<'_>,
         script: Option<SpecializedScript>,
         subjects: &[SubjectCall<'_>],
     ) -> Vec<ScriptResult> {
-        match self.call(script, subjects).await {
+        match self.call(call, script, subjects).await {
             Ok(replies) => replies,
             // Several servers are behind this address, and none has run the call.
             Err(error) if error.names_many_servers() && subjects.len() > 1 => {
                 self.store.stop_batching_subjects();
                 let each = subjects.chunks(1).map(async |one| {
-                    let replies = self.call(script, one).await;
+                    let replies = self.call(call, script, one).await;
                     replies?.pop().unwrap_or_else(|| Err(reply::strange()))
                 });
                 join_all(each).await
@@ -267,6 +251,7 @@ impl ScriptCalls<'_> {
 
     async fn call(
         &self,
+        call: &DecideCall<'_>,
         script: Option<SpecializedScript>,
         subjects: &[SubjectCall<'_>],
     ) -> Result<Vec<ScriptResult>, StoreError> {
@@ -275,11 +260,14 @@ impl ScriptCalls<'_> {
             .map(|subject| subject.ops.subject.as_bytes());
         let keys: OfSubjects<_> = keys.collect();
         let calls: OfSubjects<_> = subjects.iter().map(|subject| subject.call).collect();
-        let arguments = self.plan.arguments(script, self.now, &calls);
-        let script = script.map_or(&*DECIDE, script_of);
-        let call = self.store.call(Some(self.until), script, &keys, &arguments);
-        let reply = call.await?;
-        Ok(read_subjects(&reply, self.plan, &calls))
+        let now = self.clock.as_ref().map(|clock| clock.now().as_micros());
+        let arguments = call.tier.arguments(script, now, &calls);
+        let (script, until) = (
+            script.map_or(&*DECIDE, script_of),
+            call.sent.last_deadline(),
+        );
+        let reply = self.store.call(Some(until), script, &keys, &arguments);
+        Ok(read_subjects(&reply.await?, call.tier, &calls))
     }
 }
 
@@ -312,9 +300,64 @@ fn read_subject(text: &Value, plan: &TierPlan, call: &StoreCall<'_>) -> ScriptRe
     }
 }
 
+/// The number of places for subjects, chosen by hash: each contains the last subject.
+const PLACES: usize = 512;
+
+/// The unit of time: a subject stays for one or two of them.
+const SPAN: Duration = Duration::from_secs(60);
+
+/// The bits of a place that contain the time.
+const SPAN_BITS: u64 = 0xffff;
+
+/// Subjects whose values have more than the specialized scripts can read, such as those that nodes of
+/// another configuration have written. Calls about them go to the general script at once: otherwise
+/// each decision would take two round trips, and the deadline may not allow that.
+#[derive(Debug)]
+struct ComplexValues {
+    /// For each place the upper bits of a subject's hash, and the time at which it was recorded, in
+    /// spans since the start.
+    places: Box<[AtomicU64]>,
+    began_at: Instant,
+}
+
+impl ComplexValues {
+    fn new(now: Instant) -> Self {
+        Self {
+            places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            began_at: now,
+        }
+    }
+
+    /// Records that a specialized script could not read the subject's value.
+    fn record(&self, subject: &SubjectName, now: Instant) {
+        let entry = subject.hash() & !SPAN_BITS | self.span(now);
+        self.place(subject).store(entry, Ordering::Relaxed);
+    }
+
+    /// Whether the subject was recorded recently.
+    fn contains(&self, subject: &SubjectName, now: Instant) -> bool {
+        let entry = self.place(subject).load(Ordering::Relaxed);
+        if entry & !SPAN_BITS != subject.hash() & !SPAN_BITS {
+            return false;
+        }
+        self.span(now).wrapping_sub(entry) & SPAN_BITS <= 1
+    }
+
+    /// The time in spans. Begins with two: an unused place, with zero, is too old.
+    fn span(&self, now: Instant) -> u64 {
+        let spans = now.saturating_duration_since(self.began_at).as_secs() / SPAN.as_secs();
+        (2 + spans) & SPAN_BITS
+    }
+
+    fn place(&self, subject: &SubjectName) -> &AtomicU64 {
+        &self.places[subject.hash() as usize % PLACES]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hashed_key_names::SubjectNames;
     use tower_ratelimit_core::{
         limiter::tier_set::{LimitTerms, TierSet},
         quota::Quota,
@@ -386,5 +429,42 @@ mod tests {
             assert_eq!(answers.len(), count);
             assert!(answers.iter().all(Result::is_err), "{reply:?}");
         }
+    }
+
+    #[test]
+    fn a_subject_stays_for_one_span_or_two() {
+        let names = SubjectNames::new(Some(1));
+        let now = Instant::now();
+        let complex = ComplexValues::new(now);
+        let (alice, bob) = (names.named("alice"), names.named("bob"));
+        assert!(!complex.contains(&alice, now));
+        for begin in [now, now + SPAN * 7, now + SPAN * 0xffff] {
+            complex.record(&alice, begin);
+            assert!(complex.contains(&alice, begin) && complex.contains(&alice, begin + SPAN));
+            assert!(!complex.contains(&alice, begin + SPAN * 2));
+            assert!(!complex.contains(&bob, begin));
+        }
+    }
+
+    #[test]
+    fn only_the_last_subject_of_a_place_stays() {
+        let names = SubjectNames::new(Some(1));
+        let now = Instant::now();
+        let complex = ComplexValues::new(now);
+        let subjects: Vec<_> = (0..10_000)
+            .map(|at| names.named(&format!("{at}")))
+            .collect();
+        let known = |complex: &ComplexValues| {
+            subjects
+                .iter()
+                .filter(|one| complex.contains(one, now))
+                .count()
+        };
+        assert_eq!(known(&complex), 0);
+        for subject in &subjects {
+            complex.record(subject, now);
+            assert!(complex.contains(subject, now));
+        }
+        assert_eq!(known(&complex), PLACES);
     }
 }
