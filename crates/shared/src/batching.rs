@@ -9,7 +9,7 @@
 //!    begins when an operation arrives that is not covered by the next one, when a call ends, or at the time that the last
 //!    round has set. It sends subjects that have no call in flight: all of them while the server is hardly busy or has just answered, else those that fill calls.
 //!    A subject that has waited too long for an answer about itself leaves in a further call.
-//! 3. `calls.rs` distributes the batches: subjects share a call if they have the plan and the tier in common, up to its
+//! 3. `batched_calls.rs` distributes the batches: subjects share a call if they have the plan and the tier in common, up to its
 //!    bounds of subjects, runs and operations. Operations whose deadline passed while they waited fail unsent.
 //! 4. A call ends with one answer for each subject. The next round is sent before the answers are delivered, so that the
 //!    server works while the answered requests continue.
@@ -17,7 +17,7 @@
 //! Example: a thousand equal requests of one key arrive at once. The first leaves alone. The others become one run of 999,
 //! and leave in one call when it is answered.
 
-mod calls;
+mod batched_calls;
 mod queues;
 #[cfg(test)]
 mod tests;
@@ -41,11 +41,11 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-pub(super) use self::calls::{
-    BatchCall, CallSender, CallWindow, NewOp, OpReply, Run, SubjectOps, SubjectReply, SubjectResult,
+pub(super) use self::batched_calls::{
+    BatchCall, CallSender, CallWindow, NewOp, OpReply, SubjectOps,
 };
 use self::{
-    calls::{BegunCall, CallBuilder, FinishedCall, Waiter},
+    batched_calls::{BegunCall, CallBuilder, FinishedCall, Waiter},
     queues::{Round, SubjectQueues},
 };
 use super::hashed_key_names::SubjectName;

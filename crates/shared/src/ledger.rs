@@ -3,14 +3,14 @@
 //! In: operations, before they would go to the store; and the store's replies. Out: decisions of this node, and messages
 //! that calls carry to the store. A limiter in strict mode has no ledger.
 //!
-//! 1. `decide` finds the account of the subject (`table.rs`) and answers from it (`account.rs`). `LocalAnswer::Ask` sends
+//! 1. `decide` finds the account of the subject and answers from it (`account.rs`). `LocalAnswer::Ask` sends
 //!    the operation to the store. `Low` decides it, and has a message sent that nobody waits for. In leased mode the first
 //!    requests of a subject go to the store, until their demand is worth a lease; in eventual mode a subject that this
 //!    node has never seen is assumed to be unused, once the store's time is known.
 //! 2. `message` is called for each subject of a call that leaves. It returns what the node reports and requests, unless a
 //!    lease has another message under way. In the store `settle_node_rows.rs` charges and grants.
 //! 3. `receive` applies the reply: units that were granted or counted, and the states of the quotas for later decisions
-//!    (`last_states.rs`). `lose` notes that there was none, and the report is sent again.
+//!    (`reply.rs`). `lose` notes that there was none, and the report is sent again.
 //! 4. `due` lists, once each tick, the subjects that need a message though no request causes one: leases that nobody needs,
 //!    that end soon or that are of older quotas, and in eventual mode units that were spent since the last report. The
 //!    limiter sends a peek for each (`limiter/maintenance.rs`).
@@ -25,14 +25,13 @@
 
 mod account;
 mod node_time;
-mod table;
 #[cfg(test)]
 mod tests;
 
 use std::{
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -42,18 +41,16 @@ use tokio::time::Instant;
 pub(super) use self::account::KeyPlace;
 use self::{
     account::{Account, At, LEAST_DEMAND, Replied},
-    node_time::{NodeClock, NodeTime},
-    table::{LedgerBucket, LedgerEntries, LedgerEntry, WAYS, each_bucket},
+    node_time::{NodeClock, NodeTime, RecentDemand},
 };
 use super::{
-    batching::Run,
     deny_cache::{DenyCache, SentCall},
     hashed_key_names::MeasuredSubject,
-    last_states::{Charged, LastStates},
     mode::Terms,
     wire::{
         node_message::{NodeMessage, NodeReply, Takes},
         plan::ReplyPlan,
+        reply::{Charged, LastStates, Run},
     },
 };
 use tower_ratelimit_core::{
@@ -65,6 +62,9 @@ use tower_ratelimit_core::{
     lock::unpoisoned,
 };
 use tower_ratelimit_store::stats::ModeStats;
+
+/// Entries in a bucket.
+const WAYS: usize = 4;
 
 /// The units of a node: a bounded number of subjects, in buckets of four under a lock.
 ///
@@ -89,6 +89,32 @@ pub(super) struct Ledger {
     /// Eventual mode: the store's time in its last reply, and when that arrived.
     store_clock: Mutex<Option<(Timestamp, NodeTime)>>,
     clock: NodeClock,
+}
+
+/// All that a node keeps about one subject.
+#[derive(Debug)]
+struct LedgerEntry {
+    subject: MeasuredSubject,
+    demand: RecentDemand,
+    /// None if the node has no units and requests none.
+    account: Option<Box<Account>>,
+}
+
+#[derive(Default)]
+struct LedgerBucket {
+    /// Whether any entry may have units: the maintenance task skips other buckets.
+    has_units: AtomicBool,
+    entries: Mutex<LedgerEntries>,
+}
+
+#[derive(Default)]
+struct LedgerEntries {
+    list: Vec<LedgerEntry>,
+    /// How many operations this node decided without the store.
+    local: u64,
+    /// Eventual mode: until then a key without an entry may be one that this node has used or
+    /// blocked.
+    doubt_until: Option<NodeTime>,
 }
 
 /// The outcome of an operation on this node.
@@ -511,7 +537,111 @@ impl Ledger {
     }
 }
 
+impl LedgerBucket {
+    fn lock(&self) -> MutexGuard<'_, LedgerEntries> {
+        unpoisoned(self.entries.lock())
+    }
+}
+
 impl LedgerEntries {
+    #[inline]
+    fn find(&mut self, subject: MeasuredSubject) -> Option<&mut LedgerEntry> {
+        self.list.iter_mut().find(|entry| entry.subject == subject)
+    }
+
+    /// For this time a key without an entry may be one that this node has used or blocked.
+    fn doubt(&mut self, length: Duration, now: NodeTime) {
+        self.doubt_until = self.doubt_until.max(Some(now + length));
+    }
+
+    /// Whether the subject is new, as far as this node knows. Notes operations that take or block
+    /// without an entry. A subject that was used is as if it had never been after `memory`.
+    fn is_new(
+        &mut self,
+        (subject, op): (MeasuredSubject, &Op),
+        memory: Duration,
+        now: NodeTime,
+    ) -> bool {
+        let mut own = self.list.iter().filter(|own| own.subject == subject);
+        let is_counted = own.any(|own| own.account.is_some());
+        match op {
+            Op::Block(length) => self.doubt(memory.max(*length), now),
+            Op::Hit(_) | Op::Spend(_) | Op::Settle(..) if !is_counted => self.doubt(memory, now),
+            _ => {}
+        }
+        // In another tier, or by older quotas, units of it were spent already.
+        let mut others = self.list.iter().filter(|own| own.subject != subject);
+        let is_known = is_counted || others.any(|own| own.subject.tag == subject.tag);
+        !is_known && self.doubt_until.is_none_or(|until| until <= now)
+    }
+
+    /// The accounts of all tiers of a key.
+    fn accounts_of(&mut self, tag: u64) -> impl Iterator<Item = &mut Account> {
+        let own = self
+            .list
+            .iter_mut()
+            .filter(move |own| own.subject.tag == tag);
+        own.filter_map(|entry| entry.account.as_deref_mut())
+    }
+
+    /// The entry of this subject. With `begins` a subject without one gets a new one, if there is
+    /// room. Evicts the least requested entry; entries that hold units are never evicted. Without room, or when an
+    /// entry whose units the store alone knows is evicted, the bucket is in doubt.
+    fn entry(
+        &mut self,
+        subject: MeasuredSubject,
+        begins: bool,
+        memory: Duration,
+        at: At<'_>,
+    ) -> Option<&mut LedgerEntry> {
+        let known = self.list.iter().position(|entry| entry.subject == subject);
+        let place = match known {
+            Some(place) => place,
+            None if begins => {
+                let place = self.room(at);
+                let evicted = place.and_then(|place| self.list.get(place));
+                let evicted = evicted.and_then(|evicted| evicted.account.as_ref());
+                if place.is_none() || evicted.is_some_and(|account| account.is_unknown()) {
+                    self.doubt(memory, at.now);
+                }
+                self.put(place?, subject, at.now);
+                place?
+            }
+            None => return None,
+        };
+        self.list.get_mut(place)
+    }
+
+    /// The place for a new entry: an empty one, or that of the entry to evict.
+    #[cold]
+    fn room(&self, at: At<'_>) -> Option<usize> {
+        if self.list.len() < WAYS {
+            return Some(self.list.len());
+        }
+        let demand = |entry: &LedgerEntry| entry.demand.at(at.now, at.terms.span());
+        let entries = self.list.iter().enumerate();
+        let matters = |account: &Account| account.matters(at);
+        let others = entries.filter(|(_, known)| !known.account.as_deref().is_some_and(matters));
+        let least = others.min_by(|(_, a), (_, b)| demand(a).total_cmp(&demand(b)));
+        least.map(|(place, _)| place)
+    }
+
+    #[cold]
+    fn put(&mut self, place: usize, subject: MeasuredSubject, now: NodeTime) {
+        let entry = LedgerEntry {
+            subject,
+            demand: RecentDemand::new(now),
+            account: None,
+        };
+        if place < self.list.len() {
+            self.list[place] = entry;
+            return;
+        }
+        // Most buckets of a table that is not full have one entry.
+        self.list.reserve_exact(1);
+        self.list.push(entry);
+    }
+
     /// Decides from leases of lower classes, whose units serve the classes above them as well. Their own
     /// shares are smaller, so a unit that the store granted to them fits a higher class.
     fn decide_by_lower_classes(
@@ -594,5 +724,18 @@ impl LedgerEntry {
             Some(denied) => LocalAnswer::Decided(denied),
             None => LocalAnswer::Ask,
         }
+    }
+}
+
+/// Calls `visit` with all buckets in which there may be units.
+fn each_bucket(buckets: &[LedgerBucket], mut visit: impl FnMut(&mut LedgerEntries)) {
+    for bucket in buckets {
+        if !bucket.has_units.load(Ordering::Relaxed) {
+            continue;
+        }
+        let mut entries = bucket.lock();
+        visit(&mut entries);
+        let has_units = entries.list.iter().any(|entry| entry.account.is_some());
+        bucket.has_units.store(has_units, Ordering::Relaxed);
     }
 }

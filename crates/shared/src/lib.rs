@@ -33,7 +33,6 @@ pub mod fallback;
 mod hashed_key_names;
 #[cfg(feature = "redis")]
 mod joint;
-mod last_states;
 mod ledger;
 #[doc(hidden)]
 pub mod limiter;

@@ -16,18 +16,17 @@ use tokio::{
 };
 
 use super::{
-    batching::{
-        BatchCall, Batcher, CallSender, CallWindow as _, NewOp, OpReply, Run, SubjectOps,
-        SubjectResult,
-    },
+    batching::{BatchCall, Batcher, CallSender, CallWindow as _, NewOp, OpReply, SubjectOps},
     deny_cache::{DenyCache, SentCall, hold_without_lease},
     fallback::Fallback,
     hashed_key_names::{MeasuredSubject, SubjectName, SubjectNames},
-    last_states::LastStates,
     ledger::{AttachedMessage, KeyPlace, Ledger, LocalAnswer},
     mode::{Terms, check_in_store},
     store_backend::{Client, DecideCall, StoreBackend},
-    wire::plan::{Plan, ReplyPlan},
+    wire::{
+        plan::{Plan, ReplyPlan},
+        reply::{LastStates, Run, SubjectResult},
+    },
 };
 #[cfg(feature = "redis")]
 use tower_ratelimit_core::quota::IntoQuotas;

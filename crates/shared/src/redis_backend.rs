@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
-    batching::{CallWindow, SubjectOps, SubjectResult},
+    batching::{CallWindow, SubjectOps},
     hashed_key_names::SubjectName,
     joint::check_revocable,
     ledger::AttachedMessage,
@@ -22,7 +22,7 @@ use super::{
     wire::{
         StoreCall,
         plan::{Plan, SpecializedScript, TierPlan},
-        reply::{self, ScriptResult},
+        reply::{self, ScriptResult, SubjectResult},
     },
 };
 use tower_ratelimit_core::{

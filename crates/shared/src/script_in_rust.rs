@@ -7,9 +7,13 @@ use std::{borrow::Cow, time::Duration};
 use smallvec::SmallVec;
 
 use super::{
-    batching::{Run, SubjectReply},
     settle_node_rows::Settlement,
-    wire::{Applied, Reply, StoreCall, Write, plan::ReplyPlan, reply, stored_value::SubjectValue},
+    wire::{
+        Applied, Reply, StoreCall, Write,
+        plan::ReplyPlan,
+        reply::{self, Run, SubjectReply},
+        stored_value::SubjectValue,
+    },
 };
 use tower_ratelimit_core::{
     algorithm::{CounterIndex, Held, State, States, Verdict},

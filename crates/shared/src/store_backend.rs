@@ -5,12 +5,13 @@ use std::{fmt, future::Future};
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
-    batching::{BatchCall, CallWindow, SubjectOps, SubjectResult},
+    batching::{BatchCall, CallWindow, SubjectOps},
     hashed_key_names::SubjectName,
     ledger::AttachedMessage,
     wire::{
         StoreCall,
         plan::{Plan, TierPlan},
+        reply::SubjectResult,
     },
 };
 use tower_ratelimit_core::{

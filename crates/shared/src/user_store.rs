@@ -16,10 +16,14 @@ use tokio::{
 };
 
 use super::{
-    batching::{CallWindow, SubjectResult},
+    batching::CallWindow,
     hashed_key_names::SubjectName,
     store_backend::{Client, DecideCall, StoreBackend},
-    wire::{Reply, StoreCall, plan::Plan, reply},
+    wire::{
+        Reply, StoreCall,
+        plan::Plan,
+        reply::{self, SubjectResult},
+    },
 };
 use tower_ratelimit_core::{
     clock::ManualClock,

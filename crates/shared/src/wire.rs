@@ -16,10 +16,7 @@ use std::{iter, time::Duration};
 use self::{
     node_message::{NodeMessage, NodeReply},
     plan::Plan,
-};
-use super::{
-    batching::{Run, SubjectReply},
-    last_states::{LastStates, Question},
+    reply::{LastStates, Question, Run, SubjectReply},
 };
 use tower_ratelimit_core::{
     decision::{Decision, Op},

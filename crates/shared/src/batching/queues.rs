@@ -11,7 +11,7 @@ use std::{
 use smallvec::SmallVec;
 use tokio::{sync::Notify, time::Instant};
 
-use super::calls::{Batch, BatchCall, BegunCall, CallBuilder, NewOp, SubjectOps, Waiter};
+use super::batched_calls::{Batch, BatchCall, BegunCall, CallBuilder, NewOp, SubjectOps, Waiter};
 use crate::hashed_key_names::{SubjectMap, SubjectName};
 
 /// The most calls of one subject in flight. Beyond it the subject waits for an answer.

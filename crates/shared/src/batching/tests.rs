@@ -11,6 +11,7 @@ use tokio::{sync::Semaphore, time::sleep};
 
 use super::*;
 use crate::hashed_key_names::SubjectNames;
+use crate::wire::reply::{Run, SubjectReply, SubjectResult};
 use tower_ratelimit_core::{
     clock::Timestamp,
     decision::{Decision, Op, Policy, QuotaStatus},

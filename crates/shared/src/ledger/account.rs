@@ -23,11 +23,11 @@ use std::{
 
 use super::node_time::{NodeTime, RecentDemand};
 use crate::{
-    last_states::{Charged, LastStates, Question},
     mode::{LeaseNumber, Terms},
     wire::{
         node_message::{LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes},
         plan::Plan,
+        reply::{Charged, LastStates, Question},
     },
 };
 use tower_ratelimit_core::{

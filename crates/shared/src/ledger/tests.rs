@@ -14,14 +14,13 @@ use tokio::time::Instant;
 
 use super::{
     super::{
-        batching::Run,
         deny_cache::{DenyCache, SentCall},
         hashed_key_names::MeasuredSubject,
-        last_states::LastStates,
         mode::Terms,
         wire::{
             node_message::{NodeMessage, NodeReply, RowStatus, Takes},
             plan::{Plan, ReplyPlan},
+            reply::{LastStates, Run},
         },
     },
     AttachedMessage, KeyPlace, Ledger, LocalAnswer,

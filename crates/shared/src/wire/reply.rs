@@ -5,20 +5,44 @@
 //! a block; and for each quota the state that the first of them was judged by. The script judges and charges, the meters
 //! here explain: they judge the same state again, and charge it as the script did for the numbers after the operation. A
 //! log is long, so a reply has its numbers instead.
+//!
+//! A node with a ledger keeps the states of the last reply about a key (`LastStates`): the decisions that it makes without
+//! the store follow from them.
 
-use std::{borrow::Cow, mem, time::Duration};
+use std::{borrow::Cow, mem, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
 use super::{Reply, ReplyOf, StoreCall, node_message::NodeReply, plan::ReplyPlan};
-use crate::batching::{Run, SubjectReply, SubjectResult};
+use crate::mode::LeaseNumber;
 use tower_ratelimit_core::{
-    algorithm::{Held, Meter, State, Verdict, View},
+    algorithm::{Held, Meter, State, TokenBucket, Verdict, View},
     clock::Timestamp,
-    decision::{Decision, Op, Outcome, QuotaStatuses, Status, UNKNOWN},
+    decision::{Decision, Op, Outcome, Policy, QuotaStatuses, Status, UNKNOWN},
+    quota::Priority,
     small_list::SmallList,
 };
 use tower_ratelimit_store::error::{StoreError, StoreErrorKind};
+
+pub(crate) type SubjectResult = Result<SubjectReply, StoreError>;
+
+/// The decisions about one subject's operations, and the reply to the message attached to them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SubjectReply {
+    pub(crate) runs: SmallVec<[Run; 1]>,
+    pub(crate) lease: Option<Box<NodeReply>>,
+    /// How long a denial stays cached at most, if that is less than its own wait.
+    pub(crate) hold: Option<Duration>,
+}
+
+/// The decision about each of equal consecutive operations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) count: usize,
+    pub(crate) decision: Decision,
+    /// The state of each quota after them, as a node keeps it.
+    pub(crate) states: SmallList<State, 1>,
+}
 
 /// A script's reply about one subject; `None` if a specialized script did nothing and the general one decides.
 pub(crate) type ScriptResult = Result<Option<SubjectReply>, StoreError>;
@@ -296,6 +320,181 @@ impl Numbers<'_> {
 
 const fn nanos(micros: u64) -> u64 {
     micros.saturating_mul(1_000)
+}
+
+/// All that a node knows of a key: the states of its quotas after a call, with the units that the store counts as used.
+/// Later numbers are those of the meters.
+#[derive(Debug)]
+pub(crate) struct LastStates {
+    plan: Arc<ReplyPlan>,
+    /// The store's time of the call.
+    at: Timestamp,
+    states: SmallList<State, 1>,
+}
+
+/// A request for `cost` units by a class, while this node has `own` more units in use than the store counts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Question {
+    pub(crate) own: i64,
+    pub(crate) cost: u64,
+    pub(crate) class: Priority,
+}
+
+/// A charge of a lease by one bucket: all that its decision follows from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Charged {
+    /// The instant at which the bucket was full as the store knew it, and the time now.
+    full_at: u64,
+    at: Timestamp,
+    /// The units that this node has in use and the store does not count.
+    own: i64,
+    lease: LeaseNumber,
+}
+
+impl Charged {
+    /// The decision about `charged` units by the only quota of the default tier.
+    #[inline(always)]
+    pub(crate) fn decision(self, charged: u64, of: (&Policy, &TokenBucket)) -> Decision {
+        let ((policy, bucket), now) = (of, self.at.as_nanos());
+        let used = bucket.used(bucket.moved(self.full_at, now, self.own), now);
+        let quotas = QuotaStatuses::of_one(policy, bucket.status(used, now));
+        Decision::new(Outcome::Allowed, charged, self.at, quotas).by_lease(charged, self.lease)
+    }
+}
+
+impl LastStates {
+    pub(crate) fn new(plan: &Arc<ReplyPlan>, run: &Run) -> Self {
+        Self {
+            plan: Arc::clone(plan),
+            at: run.decision.decided_at(),
+            states: run.states.clone(),
+        }
+    }
+
+    /// The unused quotas of a key without a value in the store.
+    pub(crate) fn fresh(plan: &Arc<ReplyPlan>, at: Timestamp) -> Self {
+        Self {
+            plan: Arc::clone(plan),
+            at,
+            states: SmallList::defaults(plan.meters.len()),
+        }
+    }
+
+    pub(crate) fn class(&self) -> Priority {
+        self.plan.class
+    }
+
+    /// The store's time after so many nanoseconds.
+    pub(crate) const fn time(&self, passed: u64) -> Timestamp {
+        Timestamp::from_micros(self.at.as_micros().saturating_add(passed / 1_000))
+    }
+
+    fn quotas(&self) -> impl Iterator<Item = (&Meter, &State)> {
+        self.plan.meters.iter().zip(self.states.as_slice())
+    }
+
+    /// The verdict after `passed`, and the decision that charges nothing. A cost never fits, too, if only the store
+    /// knows when it fits.
+    pub(crate) fn explain(&self, question: Question, passed: u64) -> (Verdict, Decision) {
+        let (at, mut all) = (self.time(passed), Verdict::FITS);
+        let statuses = self.statuses(question, at).map(|(verdict, status)| {
+            all = all.and(verdict);
+            status
+        });
+        let statuses = QuotaStatuses::of_limit(&self.plan.policies, statuses);
+        let outcome = if all.fits() {
+            Outcome::Allowed
+        } else {
+            Outcome::Denied
+        };
+        let mut decision = Decision::new(outcome, 0, at, statuses).in_tier(self.plan.index);
+        if !question.class.is_critical() {
+            decision.set_class(question.class, false);
+        }
+        (all, decision)
+    }
+
+    fn statuses(
+        &self,
+        Question { own, cost, class }: Question,
+        at: Timestamp,
+    ) -> impl Iterator<Item = (Verdict, Status)> {
+        let (now, view) = (at.as_nanos(), View { class, held: None });
+        self.quotas().map(move |(meter, state)| {
+            let state = meter.moved(state, now, own);
+            let verdict = match meter.verdict(&state, now, cost, view) {
+                // Only the store charges a soft share, and has the whole of a log.
+                Verdict::After(_) if meter.has_extra(class) || meter.has_bytes() => Verdict::Never,
+                verdict => verdict,
+            };
+            (verdict, meter.explain(&state, now, verdict, view))
+        })
+    }
+
+    /// The only quota after `passed` with `own` more units in use, if it is a bucket.
+    #[inline]
+    pub(crate) fn bucket_later(
+        &self,
+        own: i64,
+        passed: u64,
+        lease: LeaseNumber,
+    ) -> Option<Charged> {
+        let [State::Instant(full_at)] = *self.states.as_slice() else {
+            return None;
+        };
+        Some(Charged {
+            full_at,
+            at: self.time(passed),
+            own,
+            lease,
+        })
+    }
+
+    /// Whether all quotas are unused after `passed`. A sliding window counts as used until its newest slice has left it: asked
+    /// of all accounts of a node at once, it looks at no other slice.
+    pub(crate) fn is_fresh(&self, passed: u64) -> bool {
+        let now = self.time(passed).as_nanos();
+        let mut quotas = self.quotas();
+        quotas.all(|(meter, state)| meter.lasts(state, now, View::WHOLE) == 0)
+    }
+
+    /// The time until the bucket at this place is full, from the reply on, after which it granted units. From then on units
+    /// get lost: held units count only once they are spent. `None` unless the quota is a bucket.
+    pub(crate) fn until_full(
+        &self,
+        place: usize,
+        reply: &NodeReply,
+        granted: u32,
+    ) -> Option<Duration> {
+        let (meter, state) = self.quotas().nth(place)?;
+        meter.leased_interval()?;
+        let own = u64::from(reply.units.saturating_sub(granted));
+        let (held, at) = (
+            negative(reply.others.saturating_add(own)),
+            self.at.as_nanos(),
+        );
+        let nanos = meter.reset_after(&meter.moved(state, at, held), at, View::WHOLE);
+        Some(Duration::from_micros(nanos.div_ceil(1_000)))
+    }
+
+    /// Adds units to those that the decision has left.
+    pub(crate) fn give_back(plan: &Arc<ReplyPlan>, run: &mut Run, units: u64) {
+        if units == 0 {
+            return;
+        }
+        let known = Self::new(plan, run);
+        let question = Question {
+            own: negative(units),
+            cost: 0,
+            class: plan.class,
+        };
+        let statuses = known.statuses(question, known.at);
+        run.decision.remeasure(statuses.map(|(_, status)| status));
+    }
+}
+
+fn negative(units: u64) -> i64 {
+    0_i64.saturating_sub_unsigned(units)
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    batching::SubjectReply,
-    wire::{StoreCall, node_message::NodeReport, reply, stored_value::SubjectValue},
+use crate::wire::{
+    StoreCall,
+    node_message::NodeReport,
+    reply::{self, SubjectReply},
+    stored_value::SubjectValue,
 };
 use tower_ratelimit_core::{
     algorithm::{Meter, State, Verdict, View},

@@ -8,13 +8,14 @@ use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
     hashed_key_names::SubjectName,
-    wire::node_message::{NodeReply, Takes},
+    wire::{
+        node_message::Takes,
+        reply::{Run, SubjectReply, SubjectResult},
+    },
 };
 use tower_ratelimit_core::{
-    algorithm::State,
     decision::{Decision, Op},
     limiter::tier_set::Chosen,
-    small_list::SmallList,
 };
 use tower_ratelimit_store::error::StoreError;
 
@@ -300,26 +301,6 @@ pub(crate) struct SubjectOps {
     pub(crate) runs: Runs,
     /// Whether a specialized script can decide them all.
     pub(crate) are_specialized: bool,
-}
-
-pub(crate) type SubjectResult = Result<SubjectReply, StoreError>;
-
-/// The decisions about one subject's operations, and the reply to the message attached to them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SubjectReply {
-    pub(crate) runs: SmallVec<[Run; 1]>,
-    pub(crate) lease: Option<Box<NodeReply>>,
-    /// How long a denial stays cached at most, if that is less than its own wait.
-    pub(crate) hold: Option<Duration>,
-}
-
-/// The decision about each of equal consecutive operations.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub(crate) count: usize,
-    pub(crate) decision: Decision,
-    /// The state of each quota after them, as a node keeps it.
-    pub(crate) states: SmallList<State, 1>,
 }
 
 impl SubjectOps {
