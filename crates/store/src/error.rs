@@ -78,44 +78,28 @@ pub(crate) enum Redirect {
 }
 
 impl StoreErrorKind {
-    /// All kinds, in the order of their discriminants.
-    pub(crate) const ALL: [Self; 15] = [
-        Self::Timeout,
-        Self::Disconnected,
-        Self::Refused,
-        Self::ReadOnly,
-        Self::Loading,
-        Self::Busy,
-        Self::OutOfMemory,
-        Self::Cluster,
-        Self::ForeignData,
-        Self::ClockApart,
-        Self::Other,
-        Self::BreakerOpen,
-        Self::Crowded,
-        Self::NoRuntime,
-        Self::Contended,
+    /// All kinds with their names, in the order of their discriminants.
+    pub(crate) const ALL: [(Self, &'static str); 15] = [
+        (Self::Timeout, "timeout"),
+        (Self::Disconnected, "disconnected"),
+        (Self::Refused, "refused"),
+        (Self::ReadOnly, "read_only"),
+        (Self::Loading, "loading"),
+        (Self::Busy, "busy"),
+        (Self::OutOfMemory, "out_of_memory"),
+        (Self::Cluster, "cluster"),
+        (Self::ForeignData, "foreign_data"),
+        (Self::ClockApart, "clock_apart"),
+        (Self::Other, "other"),
+        (Self::BreakerOpen, "breaker_open"),
+        (Self::Crowded, "crowded"),
+        (Self::NoRuntime, "no_runtime"),
+        (Self::Contended, "contended"),
     ];
 
     /// A short name in snake case, for metrics.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Disconnected => "disconnected",
-            Self::Refused => "refused",
-            Self::ReadOnly => "read_only",
-            Self::Loading => "loading",
-            Self::Busy => "busy",
-            Self::OutOfMemory => "out_of_memory",
-            Self::Cluster => "cluster",
-            Self::ForeignData => "foreign_data",
-            Self::ClockApart => "clock_apart",
-            Self::Other => "other",
-            Self::BreakerOpen => "breaker_open",
-            Self::Crowded => "crowded",
-            Self::NoRuntime => "no_runtime",
-            Self::Contended => "contended",
-        }
+        Self::ALL[self as usize].1
     }
 }
 
@@ -139,12 +123,10 @@ impl StoreError {
     }
 
     pub(crate) fn redis(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
-        Self::new(kind, detail).of_redis()
-    }
-
-    const fn of_redis(mut self) -> Self {
-        self.of = "Redis";
-        self
+        Self {
+            of: "Redis",
+            ..Self::new(kind, detail)
+        }
     }
 
     #[doc(hidden)]

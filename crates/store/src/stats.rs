@@ -37,7 +37,7 @@ impl StoreStats {
     pub fn failures_by_kind(&self) -> impl Iterator<Item = (StoreErrorKind, u64)> {
         StoreErrorKind::ALL
             .into_iter()
-            .zip(self.failures)
+            .map(|(kind, _)| (kind, self.failures(kind)))
             .filter(|(_, count)| *count > 0)
     }
 
@@ -75,90 +75,8 @@ impl StoreStats {
     /// connection and for other calls are part of it. At most a quarter too long, at least 20 µs and at most 17 s.
     /// `None` if there was no such call.
     pub fn call_time(&self, percent: u32, earlier: &Self) -> Option<Duration> {
-        self.times.percentile(percent, &earlier.times)
-    }
-}
-
-/// The counters behind [`StoreStats`].
-#[derive(Default)]
-#[allow(missing_debug_implementations, reason = "hidden")]
-pub struct Counters {
-    answered: AtomicU64,
-    failures: [AtomicU64; StoreErrorKind::ALL.len()],
-    /// Connections that were opened.
-    pub(crate) connections: AtomicU64,
-    breaker_openings: AtomicU64,
-    pub(crate) script_loads: AtomicU64,
-    degraded: [AtomicU64; Degradation::ALL.len()],
-    times: CallTimers,
-}
-
-impl Counters {
-    /// Counts a call that took this long.
-    pub fn count<T>(&self, outcome: &Result<T, StoreError>, time: Duration) {
-        let counter = match outcome {
-            Ok(_) => &self.answered,
-            Err(error) => &self.failures[error.kind() as usize],
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-        if outcome.is_ok() {
-            self.times.count(time);
-        }
-    }
-
-    pub(crate) fn count_opening(&self) {
-        self.breaker_openings.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_degraded(&self, reason: Degradation) {
-        self.degraded[reason as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub fn read(&self) -> StoreStats {
-        StoreStats {
-            answered: self.answered.load(Ordering::Relaxed),
-            failures: std::array::from_fn(|kind| self.failures[kind].load(Ordering::Relaxed)),
-            connections: self.connections.load(Ordering::Relaxed),
-            breaker_openings: self.breaker_openings.load(Ordering::Relaxed),
-            degraded: std::array::from_fn(|reason| self.degraded[reason].load(Ordering::Relaxed)),
-            script_loads: self.script_loads.load(Ordering::Relaxed),
-            times: self.times.read(),
-        }
-    }
-}
-
-/// The buckets: four for each doubling from 16 µs on, up to 16 seconds. The first has all shorter times, the last all
-/// longer ones.
-const BUCKETS: usize = 80;
-
-/// The microseconds in a step of the first buckets.
-const STEP: u64 = 4;
-
-/// The steps of the first bucket's times, at most.
-const FIRST: u64 = 4;
-
-/// How many calls got their response within each time.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct CallTimes([u64; BUCKETS]);
-
-/// The counters behind [`CallTimes`].
-struct CallTimers([AtomicU64; BUCKETS]);
-
-impl CallTimers {
-    fn count(&self, time: Duration) {
-        self.0[bucket(time)].fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn read(&self) -> CallTimes {
-        CallTimes(std::array::from_fn(|at| self.0[at].load(Ordering::Relaxed)))
-    }
-}
-
-impl CallTimes {
-    /// The least upper bound of a bucket with which `percent` of the calls since `earlier` got their response. `None` without
-    /// such calls.
-    fn percentile(&self, percent: u32, earlier: &Self) -> Option<Duration> {
-        let counts = self.0.iter().zip(&earlier.0);
+        let times = [self, earlier].map(|stats| stats.times.0.as_flattened());
+        let counts = times[0].iter().zip(times[1]);
         let counts: Vec<u64> = counts
             .map(|(now, then)| now.saturating_sub(*then))
             .collect();
@@ -173,30 +91,82 @@ impl CallTimes {
     }
 }
 
+/// The counters behind [`StoreStats`].
+#[derive(Default)]
+#[allow(missing_debug_implementations, reason = "hidden")]
+pub struct Counters {
+    answered: AtomicU64,
+    failures: [AtomicU64; StoreErrorKind::ALL.len()],
+    /// Connections that were opened.
+    pub(crate) connections: AtomicU64,
+    breaker_openings: AtomicU64,
+    pub(crate) script_loads: AtomicU64,
+    degraded: [AtomicU64; Degradation::ALL.len()],
+    times: [[AtomicU64; 4]; DOUBLINGS],
+}
+
+impl Counters {
+    /// Counts a call that took this long.
+    pub fn count<T>(&self, outcome: &Result<T, StoreError>, time: Duration) {
+        let counter = match outcome {
+            Ok(_) => &self.answered,
+            Err(error) => &self.failures[error.kind() as usize],
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if outcome.is_ok() {
+            let at = bucket(time);
+            self.times[at / 4][at % 4].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn count_opening(&self) {
+        self.breaker_openings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_degraded(&self, reason: Degradation) {
+        self.degraded[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn read(&self) -> StoreStats {
+        let times = self.times.each_ref().map(|four| four.each_ref());
+        StoreStats {
+            answered: self.answered.load(Ordering::Relaxed),
+            failures: std::array::from_fn(|kind| self.failures[kind].load(Ordering::Relaxed)),
+            connections: self.connections.load(Ordering::Relaxed),
+            breaker_openings: self.breaker_openings.load(Ordering::Relaxed),
+            degraded: std::array::from_fn(|reason| self.degraded[reason].load(Ordering::Relaxed)),
+            script_loads: self.script_loads.load(Ordering::Relaxed),
+            times: CallTimes(times.map(|four| four.map(|count| count.load(Ordering::Relaxed)))),
+        }
+    }
+}
+
+/// The buckets are four for each doubling from 16 µs on, up to 16 seconds. The first has all shorter times, the last all
+/// longer ones.
+const DOUBLINGS: usize = 20;
+
+/// The microseconds in a step of the first buckets.
+const STEP: u64 = 4;
+
+/// The steps of the first bucket's times, at most.
+const FIRST: u64 = 4;
+
+/// How many calls got their response within each time.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct CallTimes([[u64; 4]; DOUBLINGS]);
+
 fn bucket(time: Duration) -> usize {
     let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     // From the third binary digit on, the first three choose the bucket.
     let steps = (micros / STEP).max(FIRST);
     let doubling = steps.ilog2() - FIRST.ilog2();
     let quarter = (steps >> doubling) - FIRST;
-    (doubling as usize * 4 + quarter as usize).min(BUCKETS - 1)
+    (doubling as usize * 4 + quarter as usize).min(4 * DOUBLINGS - 1)
 }
 
 fn upper_bound(bucket: usize) -> Duration {
     let (doubling, quarter) = (bucket / 4, bucket as u64 % 4);
     Duration::from_micros(((FIRST + quarter + 1) << doubling) * STEP)
-}
-
-impl Default for CallTimes {
-    fn default() -> Self {
-        Self([0; BUCKETS])
-    }
-}
-
-impl Default for CallTimers {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)))
-    }
 }
 
 impl fmt::Debug for CallTimes {
@@ -221,27 +191,27 @@ mod tests {
             );
         }
         assert_eq!(bucket(Duration::ZERO), 0);
-        assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
+        assert_eq!(bucket(Duration::MAX), 4 * DOUBLINGS - 1);
     }
 
     #[test]
     fn percentiles_are_of_the_calls_since_then() {
-        let timers = CallTimers::default();
+        let counters = Counters::default();
+        let count = |time| counters.count(&Ok(()), time);
         for _ in 0..100 {
-            timers.count(Duration::from_secs(3));
+            count(Duration::from_secs(3));
         }
-        let earlier = timers.read();
-        assert_eq!(timers.read().percentile(50, &earlier), None);
+        let earlier = counters.read();
+        assert_eq!(counters.read().call_time(50, &earlier), None);
         for _ in 0..98 {
-            timers.count(Duration::from_micros(300));
+            count(Duration::from_micros(300));
         }
-        timers.count(Duration::from_millis(10));
-        timers.count(Duration::from_millis(100));
-        let times = timers.read();
+        count(Duration::from_millis(10));
+        count(Duration::from_millis(100));
+        let stats = counters.read();
         let percentile = |percent| {
-            times
-                .percentile(percent, &earlier)
-                .map(|time| time.as_micros())
+            let time = stats.call_time(percent, &earlier);
+            time.map(|time| time.as_micros())
         };
         assert_eq!(percentile(50), Some(320));
         assert_eq!(percentile(98), Some(320));

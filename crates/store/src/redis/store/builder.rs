@@ -17,7 +17,7 @@ use super::{
     cluster::{Cluster, Seeds},
     connection::StoreCommon,
     connector::Transport,
-    connector::{self, Connector, Timeouts},
+    connector::{self, Connector},
     credentials::Credentials,
     pipeline::Pipeline,
     redis_store::{Servers, StoreState},
@@ -50,13 +50,7 @@ pub struct RedisStoreBuilder {
 impl RedisStore {
     /// Creates a builder, for settings other than the defaults.
     pub fn builder() -> RedisStoreBuilder {
-        RedisStoreBuilder::new()
-    }
-}
-
-impl RedisStoreBuilder {
-    fn new() -> Self {
-        Self {
+        RedisStoreBuilder {
             prefix: DEFAULT_PREFIX.to_owned(),
             deadline: DEFAULT_DEADLINE,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
@@ -65,7 +59,9 @@ impl RedisStoreBuilder {
             credentials: Credentials::default(),
         }
     }
+}
 
+impl RedisStoreBuilder {
     /// Sets the beginning of all key names in Redis. Defaults to `rl`, which is short because it is
     /// part of every key.
     ///
@@ -244,18 +240,16 @@ impl RedisStoreBuilder {
         connector::provide_crypto();
         check_credentials(&address, &self.credentials)?;
         let credentials = Arc::new(self.credentials.clone());
-        let timeouts = Timeouts {
-            connect: self.connect_timeout,
-        };
+        let timeout = self.connect_timeout;
         let shown = address.shown();
         let opener = match address {
             Address::Server(server) if self.sharding_proxy => {
-                Connector::server(connector::without_name(server), credentials, timeouts)
+                Connector::server(connector::without_name(server), credentials, timeout)
             }
-            Address::Server(server) => Connector::server(server, credentials, timeouts),
+            Address::Server(server) => Connector::server(server, credentials, timeout),
             Address::Sentinel(sentinels) => {
                 connector::check_seeds(&sentinels.addresses)?;
-                Connector::sentinels(sentinels, credentials, timeouts)
+                Connector::sentinels(sentinels, credentials, timeout)
             }
             Address::Cluster(servers) => {
                 connector::check_seeds(&servers)?;
@@ -263,7 +257,7 @@ impl RedisStoreBuilder {
                     servers,
                     credentials,
                 };
-                let cluster = |common| Servers::Cluster(Cluster::new(seeds, timeouts, common));
+                let cluster = |common| Servers::Cluster(Cluster::new(seeds, timeout, common));
                 return Ok(self.build(shown, Home::own(), cluster));
             }
         };

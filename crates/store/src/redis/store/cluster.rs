@@ -32,7 +32,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     connection::StoreCommon,
-    connector::{self, ClusterEntry, Connector, Timeouts, Transport},
+    connector::{self, ClusterEntry, Connector, Transport},
     credentials::Credentials,
     pipeline::{CallProgress, Membership, Pipeline, Siblings},
     script_by_digest::Script,
@@ -60,7 +60,7 @@ const MOVING_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Cluster {
     this: Weak<Self>,
     seeds: Seeds,
-    timeouts: Timeouts,
+    connect_timeout: Duration,
     common: Arc<StoreCommon>,
     map: RwLock<SlotMap>,
     fetches: Mutex<Fetches>,
@@ -76,9 +76,13 @@ struct Fetches {
 }
 
 impl Cluster {
-    pub(super) fn new(seeds: Seeds, timeouts: Timeouts, common: Arc<StoreCommon>) -> Arc<Self> {
+    pub(super) fn new(
+        seeds: Seeds,
+        connect_timeout: Duration,
+        common: Arc<StoreCommon>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
-            let opener = Connector::Entry(this.clone(), timeouts);
+            let opener = Connector::Entry(this.clone(), connect_timeout);
             let membership = Membership {
                 cluster: this.clone(),
                 address: None,
@@ -87,7 +91,7 @@ impl Cluster {
             Self {
                 this: Weak::clone(this),
                 seeds,
-                timeouts,
+                connect_timeout,
                 common,
                 map: RwLock::new(SlotMap::of(Arc::new(entry), false)),
                 fetches: Mutex::default(),
@@ -185,7 +189,8 @@ impl Cluster {
 
     fn member(&self, address: ServerAddress) -> Option<Arc<Pipeline>> {
         let (server, credentials) = (self.seeds.at(&address)?, &self.seeds.credentials);
-        let opener = Connector::server(server, Arc::clone(credentials), self.timeouts).ok()?;
+        let opener =
+            Connector::server(server, Arc::clone(credentials), self.connect_timeout).ok()?;
         let membership = Membership {
             cluster: self.this.clone(),
             address: Some(address),
@@ -232,7 +237,7 @@ impl Cluster {
                 let live = server.link.live(&mut number).await.ok()?;
                 fetch_slots(&live.wire, host).await.ok()
             };
-            if let Ok(Some(ranges)) = timeout(self.timeouts.connect, fetch).await {
+            if let Ok(Some(ranges)) = timeout(self.connect_timeout, fetch).await {
                 return Some(ranges);
             }
         }

@@ -201,16 +201,3 @@ pub(super) struct StoreCommon {
     pub(super) scripts: Mutex<Vec<Script>>,
     pub(super) watch: Arc<StoreWatch>,
 }
-
-impl StoreCommon {
-    pub(super) fn use_script(&self, script: &Script) {
-        let mut scripts = unpoisoned(self.scripts.lock());
-        if !scripts.iter().any(|known| known.is_same(script)) {
-            scripts.push(script.clone());
-        }
-    }
-
-    pub(super) fn scripts(&self) -> Vec<Script> {
-        unpoisoned(self.scripts.lock()).clone()
-    }
-}

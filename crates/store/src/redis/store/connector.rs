@@ -43,48 +43,43 @@ pub(super) trait ClusterEntry: Send + Sync {
     fn open(&self) -> BoxFuture<'_, RedisResult<Transport>>;
 }
 
+/// How connections are opened, each with the longest time for one.
 #[derive(Clone)]
 pub(super) enum Connector {
-    Server(Box<ConnectionInfo>, Arc<Credentials>, Timeouts),
+    Server(Box<ConnectionInfo>, Arc<Credentials>, Duration),
     /// Connects to the configured address of a cluster that responds first.
-    Entry(Weak<dyn ClusterEntry>, Timeouts),
-    Sentinel(Box<Sentinels>, Arc<Credentials>, Timeouts),
+    Entry(Weak<dyn ClusterEntry>, Duration),
+    Sentinel(Box<Sentinels>, Arc<Credentials>, Duration),
     /// A connection that was handed in. It reconnects by itself.
     Given(Transport),
-}
-
-/// Limits of durations.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Timeouts {
-    pub(super) connect: Duration,
 }
 
 impl Connector {
     pub(super) fn server(
         server: ConnectionInfo,
         credentials: Arc<Credentials>,
-        timeouts: Timeouts,
+        timeout: Duration,
     ) -> RedisResult<Self> {
         let server = with_tcp_settings(server);
         Client::open(server.clone())?;
-        Ok(Self::Server(Box::new(server), credentials, timeouts))
+        Ok(Self::Server(Box::new(server), credentials, timeout))
     }
 
     pub(super) fn sentinels(
         sentinels: Sentinels,
         credentials: Arc<Credentials>,
-        timeouts: Timeouts,
+        timeout: Duration,
     ) -> RedisResult<Self> {
         sentinel_client(&sentinels, &Login::default())?;
-        Ok(Self::Sentinel(Box::new(sentinels), credentials, timeouts))
+        Ok(Self::Sentinel(Box::new(sentinels), credentials, timeout))
     }
 
     /// The longest time for opening a connection.
     pub(super) const fn limit(&self) -> Duration {
         match self {
-            Self::Server(_, _, timeouts) => timeouts.connect,
-            Self::Entry(_, timeouts) | Self::Sentinel(_, _, timeouts) => {
-                timeouts.connect.saturating_mul(CONNECTIONS_IN_A_ROW)
+            Self::Server(_, _, timeout) => *timeout,
+            Self::Entry(_, timeout) | Self::Sentinel(_, _, timeout) => {
+                timeout.saturating_mul(CONNECTIONS_IN_A_ROW)
             }
             // The connection is open already.
             Self::Given(_) => Duration::from_millis(100),

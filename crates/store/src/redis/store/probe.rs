@@ -18,6 +18,7 @@ use crate::{
     error::StoreError,
     health::StoreHealth,
 };
+use tower_ratelimit_core::lock::unpoisoned;
 
 /// The number of probe keys. Behind a proxy they belong to different servers, so that one failed
 /// server does not keep the store down. A server of a cluster has a probe key of its own.
@@ -135,7 +136,8 @@ impl Pipeline {
 
     async fn load_scripts(&self, connection: &mut u64) -> Result<(), StoreError> {
         let live = self.link.live(connection).await?;
-        for script in self.common.scripts() {
+        let scripts = unpoisoned(self.common.scripts.lock()).clone();
+        for script in scripts {
             let load = live.loads.load(&script, &live.wire, 0);
             load.await.map_err(|error| StoreError::replied(&error))?;
         }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use redis::{Cmd, ToRedisArgs, Value, aio::ConnectionLike};
+use redis::{ToRedisArgs, Value, aio::ConnectionLike};
 use tokio::time::Instant;
 
 use super::{
@@ -28,6 +28,7 @@ use crate::{
 };
 use tower_ratelimit_core::{
     error::ConfigError,
+    lock::unpoisoned,
     log::{self, Code},
 };
 
@@ -126,8 +127,11 @@ impl RedisStore {
 
     /// Whether Redis works, as shown by the calls so far. Sends nothing.
     pub fn health(&self) -> StoreHealth {
-        let (common, servers) = (&self.shared.common, &self.shared.servers);
-        common.watch.with_strain(servers.health())
+        let health = match &self.shared.servers {
+            Servers::One(server) => server.breaker().health(),
+            Servers::Cluster(cluster) => cluster.health(),
+        };
+        self.shared.common.watch.with_strain(health)
     }
 
     /// Counters of the calls so far, for metrics.
@@ -148,8 +152,13 @@ impl RedisStore {
     ///
     /// The failure that a call would have.
     pub async fn check(&self) -> Result<(), StoreError> {
-        let (common, servers) = (&self.shared.common, &self.shared.servers);
-        common.home.within(servers.check()).await
+        let check = async {
+            match &self.shared.servers {
+                Servers::One(server) => server.check().await,
+                Servers::Cluster(cluster) => cluster.check().await,
+            }
+        };
+        self.home().within(check).await
     }
 
     /// Opens new connections in place of the open ones, with the password and the certificates that
@@ -160,8 +169,10 @@ impl RedisStore {
     ///
     /// The first failure to connect. That connection stays as it was.
     pub async fn reconnect(&self) -> Result<(), StoreError> {
-        let (common, servers) = (&self.shared.common, &self.shared.servers);
-        common.home.within(servers.reconnect()).await
+        let servers = self.shared.servers.all();
+        let each = join_all(servers.iter().map(|server| server.link.renew()));
+        let each = self.home().within(each).await;
+        each.into_iter().try_for_each(|outcome| outcome)
     }
 
     /// The beginning of all key names.
@@ -179,13 +190,15 @@ impl RedisStore {
     /// nothing.
     #[doc(hidden)]
     pub fn refusal(&self, key: &[u8]) -> Option<StoreError> {
-        self.shared.servers.refusal(key)
+        self.shared.servers.of(key).refusal()
     }
 
     /// Returns the error with which every call would fail at once, if any.
     #[doc(hidden)]
     pub fn refusal_of_all(&self) -> Option<StoreError> {
-        self.shared.servers.refusal_of_all()
+        let servers = self.shared.servers.all();
+        let refusals: Option<Vec<_>> = servers.iter().map(|server| server.refusal()).collect();
+        refusals?.pop()
     }
 
     /// The runtime for tasks that call the store.
@@ -197,13 +210,17 @@ impl RedisStore {
     /// Registers a script that a limiter of this store uses: trials load it.
     #[doc(hidden)]
     pub fn use_script(&self, script: &Script) {
-        self.shared.common.use_script(script);
+        let mut scripts = unpoisoned(self.shared.common.scripts.lock());
+        if !scripts.iter().any(|known| known.is_same(script)) {
+            scripts.push(script.clone());
+        }
     }
 
     /// Whether one call can carry many subjects. A cluster has them on different servers.
     #[doc(hidden)]
     pub fn can_batch_subjects(&self) -> bool {
-        !self.shared.servers.is_cluster() && !self.shared.is_split.load(Ordering::Relaxed)
+        matches!(self.shared.servers, Servers::One(_))
+            && !self.shared.is_split.load(Ordering::Relaxed)
     }
 
     /// Records that several servers are behind the store's address: from now on each call carries
@@ -221,15 +238,21 @@ impl RedisStore {
     /// How long a response takes now; `None` without a connection.
     #[doc(hidden)]
     pub fn expected(&self) -> Option<Duration> {
-        self.shared.servers.expected()
+        match &self.shared.servers {
+            Servers::One(server) => server.expected(),
+            Servers::Cluster(cluster) => cluster.expected(),
+        }
     }
 
     /// Records that a decision was made without Redis, or not at all, because of this error.
     #[doc(hidden)]
     pub fn record_degraded(&self, error: &StoreError) {
-        let (common, servers) = (&self.shared.common, &self.shared.servers);
-        let has_reported = servers.has_reported(error);
-        common.watch.record_degraded(error, has_reported);
+        // Whether the breaker has reported the failure of calls with this error.
+        let has_reported = match &self.shared.servers {
+            Servers::One(server) => server.breaker().is_open(),
+            Servers::Cluster(_) => error.kind() == StoreErrorKind::BreakerOpen,
+        };
+        (self.shared.common.watch).record_degraded(error, has_reported);
     }
 
     /// Runs `script` on the values of `keys`: one round trip, at most the deadline. With `until` it waits for a place
@@ -243,11 +266,20 @@ impl RedisStore {
         keys: &[&[u8]],
         args: &[A],
     ) -> Result<Value, StoreError> {
-        let (common, servers) = (&self.shared.common, &self.shared.servers);
+        let common = &self.shared.common;
         let key = keys.first().copied().unwrap_or_default();
-        let command = script.call(keys, args);
+        let command = Arc::new(script.call(keys, args));
         let began_at = Instant::now();
-        let call = servers.call(script, command, key, (began_at, until));
+        let times = (began_at, until);
+        let call = async {
+            match &self.shared.servers {
+                Servers::One(server) => {
+                    let progress = CallProgress::new(times);
+                    server.attempt(script, command, progress).await
+                }
+                Servers::Cluster(cluster) => cluster.call(script, command, key, times).await,
+            }
+        };
         let outcome = common.home.within(call).await;
         common.watch.counters.count(&outcome, began_at.elapsed());
         outcome
@@ -292,76 +324,6 @@ impl Servers {
         match self {
             Self::One(server) => vec![Arc::clone(server)],
             Self::Cluster(cluster) => cluster.servers(),
-        }
-    }
-
-    const fn is_cluster(&self) -> bool {
-        matches!(self, Self::Cluster(_))
-    }
-
-    /// Returns the error with which a call about this key would fail at once, if any.
-    pub(super) fn refusal(&self, key: &[u8]) -> Option<StoreError> {
-        self.of(key).refusal()
-    }
-
-    /// Returns the error with which every call would fail at once, if any.
-    fn refusal_of_all(&self) -> Option<StoreError> {
-        let servers = self.all();
-        let refusals: Option<Vec<_>> = servers.iter().map(|server| server.refusal()).collect();
-        refusals?.pop()
-    }
-
-    /// Runs a command of `script` whose first key is `key`, within the deadline, see [`CallProgress::new`]. It waits
-    /// for a place among those in flight unless there is no time until when it is needed.
-    pub(super) async fn call(
-        &self,
-        script: &Script,
-        command: Cmd,
-        key: &[u8],
-        times: (Instant, Option<Instant>),
-    ) -> Result<Value, StoreError> {
-        let command = Arc::new(command);
-        match self {
-            Self::One(server) => {
-                let progress = CallProgress::new(times);
-                server.attempt(script, command, progress).await
-            }
-            Self::Cluster(cluster) => cluster.call(script, command, key, times).await,
-        }
-    }
-
-    fn health(&self) -> StoreHealth {
-        match self {
-            Self::One(server) => server.breaker().health(),
-            Self::Cluster(cluster) => cluster.health(),
-        }
-    }
-
-    /// Whether the breaker has reported the failure of calls with this error.
-    fn has_reported(&self, error: &StoreError) -> bool {
-        match self {
-            Self::One(server) => server.breaker().is_open(),
-            Self::Cluster(_) => error.kind() == StoreErrorKind::BreakerOpen,
-        }
-    }
-
-    fn expected(&self) -> Option<Duration> {
-        match self {
-            Self::One(server) => server.expected(),
-            Self::Cluster(cluster) => cluster.expected(),
-        }
-    }
-
-    async fn reconnect(&self) -> Result<(), StoreError> {
-        let servers = self.all();
-        let each = join_all(servers.iter().map(|server| server.link.renew())).await;
-        each.into_iter().try_for_each(|outcome| outcome)
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        match self {
-            Self::One(server) => server.check().await,
-            Self::Cluster(cluster) => cluster.check().await,
         }
     }
 }

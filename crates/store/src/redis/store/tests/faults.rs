@@ -116,10 +116,10 @@ fn a_server_address_that_leads_to_a_cluster_is_named_in_the_error() {
 fn every_kind_has_its_own_name_and_index() {
     let names: std::collections::HashSet<_> = StoreErrorKind::ALL
         .iter()
-        .map(|kind| kind.as_str())
+        .map(|(kind, _)| kind.as_str())
         .collect();
     assert_eq!(names.len(), StoreErrorKind::ALL.len());
-    for (place, kind) in StoreErrorKind::ALL.into_iter().enumerate() {
+    for (place, (kind, _)) in StoreErrorKind::ALL.into_iter().enumerate() {
         assert_eq!(kind as usize, place);
     }
 }

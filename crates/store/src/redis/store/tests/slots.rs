@@ -14,7 +14,6 @@ use crate::{
     redis::store::{
         cluster::{Cluster, Seeds},
         connection::StoreCommon,
-        connector::Timeouts,
         pipeline::Siblings as _,
         slots::{SlotRange, parse, slot_of},
     },
@@ -126,9 +125,6 @@ fn cluster() -> Arc<Cluster> {
         servers: vec!["redis://127.0.0.1:1".into_connection_info().unwrap()],
         credentials: Arc::default(),
     };
-    let timeouts = Timeouts {
-        connect: Duration::from_secs(1),
-    };
     let common = StoreCommon {
         prefix: "rl".to_owned(),
         deadline: Duration::from_secs(1),
@@ -137,7 +133,7 @@ fn cluster() -> Arc<Cluster> {
         scripts: Mutex::default(),
         watch: StoreWatch::new(Owner::Redis, None),
     };
-    Cluster::new(seeds, timeouts, Arc::new(common))
+    Cluster::new(seeds, Duration::from_secs(1), Arc::new(common))
 }
 
 /// Each name costs the thread that drives all connections the time to compute its slot.
