@@ -4,6 +4,7 @@
 use std::{
     borrow::Cow,
     error::Error,
+    iter,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,7 +13,7 @@ use std::{
 
 use super::{
     charge_request::{ChargeRequest, DecisionTrace},
-    settings::{FinalCost, Settings},
+    settings::Settings,
 };
 use crate::{
     middleware::{key_extraction::KeyStage, responder::Responder, setup_diagnostics::Diagnostics},
@@ -81,7 +82,8 @@ impl<L: Limiter, R> Admission<L, R> {
         let is_shadow = key_stage.responder().is_shadow();
         // An overflowed request starts no block, so it is reserved as well.
         let revises = settings.elastic.is_some() || settings.waiting.is_enabled();
-        let may_continue = settings.final_cost.is_some()
+        let corrects = settings.corrects(iter::empty());
+        let may_continue = corrects
             || !settings.limits.is_empty()
             || ((revises || settings.overflow) && !is_shadow);
         let facts = limiter.facts();
@@ -96,13 +98,11 @@ impl<L: Limiter, R> Admission<L, R> {
             limiter,
             settings,
         };
-        let corrects = admission.settings.final_cost.is_some();
         let receipt = corrects.then(|| admission.unmeasured(&[]).receipt());
         let exceeds = admission.settings.elastic.is_some();
         let has_quota = admission.settings.quota.is_some();
         (admission.warnings).report_unsupported(&*admission.limiter, receipt, exceeds, has_quota);
-        let follows_bodies = matches!(admission.settings.final_cost, Some(FinalCost::ByBody(_)));
-        if !follows_bodies && !admission.settings.spends.is_empty() {
+        if admission.settings.spending.is_none() && !admission.settings.spends.is_empty() {
             admission.warnings.report_unspent();
         }
         admission

@@ -258,10 +258,10 @@ impl<L: Limiter, R> Admission<L, R> {
             charge.limit = settings.has_several_limits.then_some(*limit);
             charge.class = settings.own_class_of(*limit, parts).unwrap_or(class);
         }
-        let (own_costs, cost) = settings.costs_of(parts);
+        let (reserved, cost) = settings.costs_of(parts);
         for charge in charges.as_mut_slice() {
-            let own = own_costs.as_ref().and_then(|own| own.get(charge.index()));
-            charge.op = self.charge_op(*own.unwrap_or(&cost));
+            let reserved = reserved.get(charge.index()).copied().flatten();
+            charge.op = self.charge_op(reserved.unwrap_or(cost));
         }
         let charge = ChargeRequest {
             charges: charges.as_slice(),

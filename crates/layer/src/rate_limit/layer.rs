@@ -10,12 +10,7 @@ use std::{
 use http::{StatusCode, request::Parts, response};
 use tower_layer::Layer;
 
-use super::{
-    admission::Admission,
-    decide::RateLimit,
-    settings::{FinalCost, Settings},
-    spending::UnitLimit,
-};
+use super::{admission::Admission, decide::RateLimit, settings::Settings, spending::UnitLimit};
 use crate::{
     key::route::Global,
     middleware::{key_extraction_rules::MissingKey, settings::CommonSettings},
@@ -198,8 +193,8 @@ impl<L, R> RateLimitLayer<L, R> {
         let own = self.settings.final_cost.clone();
         self.final_cost(move |response, units| match &own {
             _ if refunds(response) => 0,
-            Some(FinalCost::OfAll(own)) => own(response, units),
-            _ => units,
+            Some(own) => own(response, units),
+            None => units,
         })
     }
 
@@ -436,7 +431,7 @@ impl<L, R> RateLimitLayer<L, R> {
         self,
         cost: impl Fn(&response::Parts, u64) -> u64 + Send + Sync + 'static,
     ) -> Self {
-        self.with(|settings| settings.final_cost = Some(FinalCost::OfAll(Arc::new(cost))))
+        self.with(|settings| settings.final_cost = Some(Arc::new(cost)))
     }
 
     /// Allows denied requests while `passes` returns true, because the service has capacity to spare.

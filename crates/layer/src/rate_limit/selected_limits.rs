@@ -159,7 +159,7 @@ impl<L: Limiter, R> Admission<L, R> {
         };
         let limits = charges.iter().zip(capacities);
         let limits = limits.map(|(charge, capacity)| (charge.index(), *capacity));
-        let units: Vec<_> = spending.reservations_at(limits, parts).collect();
+        let units: Vec<_> = spending.reservations(limits, parts).collect();
         for (charge, units) in charges.iter_mut().zip(units) {
             charge.op = match (charge.op, units) {
                 (own, None) => own,

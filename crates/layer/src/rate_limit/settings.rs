@@ -30,14 +30,15 @@ pub(super) struct Settings {
     pub(super) waiting: Waiting,
     /// Whether denials do not end a request.
     pub(super) overflow: bool,
-    pub(super) final_cost: Option<FinalCost>,
+    /// The cost of a request by its response and its charge.
+    pub(super) final_cost: Option<PerResponse<u64, u64>>,
+    /// The charges that follow the bodies of all responses.
+    pub(super) spending: Option<Arc<Spending>>,
     pub(super) has_several_limits: bool,
     /// The class of a request at each of several limits that has one of its own; empty if none has.
     pub(super) own_priorities: Arc<[Option<PerRequest<Priority>>]>,
     /// The units that responses charge each of several limits; empty if they charge none.
     pub(super) spends: Arc<[Option<UnitLimit>]>,
-    /// The cost of a request at each of several limits, if they differ.
-    pub(super) own_costs: Option<PerRequest<Box<[u64]>>>,
     /// One for each limit that rules select from for a request; otherwise empty.
     pub(super) limits: Arc<[TermsOfLimit]>,
 }
@@ -54,10 +55,10 @@ impl Settings {
             waiting: Waiting::new(),
             overflow: false,
             final_cost: None,
+            spending: None,
             has_several_limits: false,
             own_priorities: Arc::default(),
             spends: Arc::default(),
-            own_costs: None,
             limits: Arc::new([]),
         }
     }
@@ -76,14 +77,14 @@ impl Settings {
             // Allowed requests are the same with it.
             overflow: _,
             final_cost,
+            spending,
             has_several_limits: _,
             own_priorities,
             spends: _,
-            own_costs,
             limits,
         } = self;
         let is_counted_alike = cost.is_none() && tier.is_none() && quota.is_none();
-        let is_counted_alike = is_counted_alike && own_priorities.is_empty() && own_costs.is_none();
+        let is_counted_alike = is_counted_alike && own_priorities.is_empty() && spending.is_none();
         let waits = limits.is_empty() && waiting.is_enabled();
         let is_final = final_cost.is_none() && elastic.is_none() && !waits;
         let is_reported = *expose_decision || common.observer.is_some() || common.shadow;
@@ -106,10 +107,18 @@ impl Settings {
         Some(own(parts))
     }
 
-    /// The cost of a request at each limit, if they differ, and the cost at all others.
-    pub(super) fn costs_of(&self, parts: &Parts) -> (Option<Box<[u64]>>, u64) {
-        let own = self.own_costs.as_ref().map(|costs| costs(parts));
-        (own, self.cost.as_ref().map_or(1, |cost| cost(parts)))
+    /// The units that are reserved at each limit whose units responses determine, and the cost at all others.
+    pub(super) fn costs_of(&self, parts: &Parts) -> (Box<[Option<u64>]>, u64) {
+        let spending = self.spending.as_ref();
+        // A layer of one limit may have a cost of its own.
+        let spending = spending.filter(|_| self.has_several_limits || self.cost.is_none());
+        let reserved = spending.map(|spending| {
+            let limits = 0..spending.limits.len();
+            let limits = limits.map(|limit| (limit, u64::MAX));
+            spending.reservations(limits, parts).collect()
+        });
+        let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
+        (reserved.unwrap_or_default(), cost)
     }
 
     /// Whether a denied request of these limits may wait or exceed them.
@@ -117,12 +126,6 @@ impl Settings {
     pub(super) fn revises_denials(&self, limits: impl Iterator<Item = usize>) -> bool {
         self.elastic.is_some() || self.waiting.is_enabled_for(limits)
     }
-}
-
-#[derive(Clone)]
-pub(super) enum FinalCost {
-    OfAll(PerResponse<u64, u64>),
-    ByBody(Arc<Spending>),
 }
 
 /// The settings of one of the limits of a set of rules, beside those of the layer.
@@ -173,7 +176,8 @@ impl Settings {
     pub(super) fn corrects(&self, mut limits: impl Iterator<Item = usize>) -> bool {
         let corrects = |own: &TermsOfLimit| own.counts.is_some() || own.spending.is_some();
         let corrects = |limit| self.of(limit).is_some_and(corrects);
-        self.final_cost.is_some() || (!self.limits.is_empty() && limits.any(corrects))
+        let of_layer = self.final_cost.is_some() || self.spending.is_some();
+        of_layer || (!self.limits.is_empty() && limits.any(corrects))
     }
 
     /// The settings of charges that follow the response's body: a response is read once, as the first limit has it.
@@ -181,10 +185,8 @@ impl Settings {
         &self,
         mut limits: impl Iterator<Item = usize>,
     ) -> Option<&Arc<Spending>> {
-        match &self.final_cost {
-            Some(FinalCost::ByBody(spending)) => Some(spending),
-            _ => limits.find_map(|limit| self.of(limit)?.spending.as_ref()),
-        }
+        let of_limit = |limit| self.of(limit)?.spending.as_ref();
+        self.spending.as_ref().or_else(|| limits.find_map(of_limit))
     }
 
     /// Whether denials and responses may start a block.
@@ -216,14 +218,16 @@ impl Settings {
         units: u64,
         mut limits: impl Iterator<Item = usize> + Clone,
     ) -> u64 {
-        if let Some(FinalCost::OfAll(final_cost)) = &self.final_cost {
+        if let Some(final_cost) = &self.final_cost {
             return final_cost(response, units);
         }
-        if let Some(spending) = self.spending(limits.clone()) {
-            return spending.by_head(response, units);
-        }
+        let follows_body = self.spending(limits.clone()).is_some();
         match (limits.next(), limits.next()) {
-            (Some(only), None) if self.counts(only, response.status) == Some(false) => 0,
+            (Some(only), None)
+                if !follows_body && self.counts(only, response.status) == Some(false) =>
+            {
+                0
+            }
             _ => units,
         }
     }

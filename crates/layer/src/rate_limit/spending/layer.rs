@@ -26,7 +26,6 @@ use crate::{
         decide::{PendingOutcome, RateOutcome, ResponseWork},
         layer::RateLimitLayer,
         reservation::Correcting,
-        settings::FinalCost,
     },
     spend::{SpendReaders, declared::content_length},
 };
@@ -119,16 +118,9 @@ impl<L, R> RateLimitLayer<L, R> {
                  RedisLimiter without a leaky bucket and without block_for",
             ));
         }
-        let mut spending = Spending::new(readers, limits);
-        spending.own_cost.clone_from(&settings.cost);
-        if let Some(FinalCost::OfAll(by_head)) = &settings.final_cost {
-            spending.by_head = Some(Arc::clone(by_head));
-        }
-        Ok(SpendLayer {
-            layer: self,
-            spending,
-        }
-        .with(|_| {}))
+        let spending = Spending::new(readers, limits);
+        let layer = self;
+        Ok(SpendLayer { layer, spending }.with(|_| {}))
     }
 }
 
@@ -137,15 +129,7 @@ impl<L, R> SpendLayer<L, R> {
     fn with(mut self, set: impl FnOnce(&mut Spending)) -> Self {
         set(&mut self.spending);
         let spending = Arc::new(self.spending.clone());
-        self.layer = self.layer.with(|settings| {
-            let reserving = Arc::clone(&spending);
-            if settings.has_several_limits {
-                settings.own_costs = Some(Arc::new(move |parts| reserving.reservations(parts)));
-            } else {
-                settings.cost = Some(Arc::new(move |parts| reserving.reservation(parts)));
-            }
-            settings.final_cost = Some(FinalCost::ByBody(spending));
-        });
+        self.layer = (self.layer).with(|settings| settings.spending = Some(spending));
         self
     }
 

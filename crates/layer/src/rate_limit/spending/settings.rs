@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use http::{request, response};
 
-use crate::{
-    middleware::key_extraction_rules::PerRequest,
-    spend::{Bytes, Declared, SpendReader, SpendReaders, declared::content_length},
-};
+use crate::spend::{Bytes, Declared, SpendReader, SpendReaders, declared::content_length};
 use tower_ratelimit_core::{
     decision::Op,
     limiter::{Limiter, UnitsOf},
@@ -111,17 +108,13 @@ pub struct Spending {
     /// The bodies whose bytes are charged, if nothing else is.
     pub(in crate::rate_limit) bytes: Option<Bytes>,
     /// The limits in their order; `None` for one that responses do not charge.
-    pub(super) limits: Arc<[Option<UnitLimit>]>,
+    pub(in crate::rate_limit) limits: Arc<[Option<UnitLimit>]>,
     pub reserve: u64,
     /// The fewest tokens that a request reserves, whatever it declares; at most `reserve`.
     pub reserve_least: u64,
     pub step: u64,
     pub exhausted: Exhausted,
     pub missing: Missing,
-    /// The cost of a request by the head of its response and its charge; 0 if the response does not count.
-    pub(super) by_head: Option<PerResponse<u64, u64>>,
-    /// The units of a request before its response, if the layer has a cost of its own.
-    pub(super) own_cost: Option<PerRequest<u64>>,
 }
 
 impl Spending {
@@ -137,8 +130,6 @@ impl Spending {
             step,
             exhausted: Exhausted::Finish,
             missing: Missing::Estimate,
-            by_head: None,
-            own_cost: None,
         }
     }
 
@@ -177,28 +168,9 @@ impl Spending {
         tokens
     }
 
-    /// The units that are reserved for a request at the one limit.
-    pub(super) fn reservation(&self, parts: &request::Parts) -> u64 {
-        match (&self.own_cost, &*self.limits) {
-            (None, [Some(limit)]) => limit.reservation(&self.reserved(parts)),
-            _ => self.cost(parts),
-        }
-    }
-
-    /// The units that are reserved for a request at each of several limits.
-    pub(super) fn reservations(&self, parts: &request::Parts) -> Box<[u64]> {
-        let (tokens, cost) = (self.reserved(parts), self.cost(parts));
-        let limits = self.limits.iter();
-        let units = limits.map(|limit| match limit {
-            Some(limit) => limit.reservation(&tokens),
-            None => cost,
-        });
-        units.collect()
-    }
-
     /// The units that are reserved for a request at some of the limits, each with its capacity; `None` where responses
     /// do not charge.
-    pub(in crate::rate_limit) fn reservations_at(
+    pub(in crate::rate_limit) fn reservations(
         &self,
         limits: impl Iterator<Item = (usize, u64)>,
         parts: &request::Parts,
@@ -208,15 +180,5 @@ impl Spending {
             let limit = self.limits[limit].as_ref()?;
             Some(limit.reservation(&tokens).min(capacity).max(1))
         })
-    }
-
-    fn cost(&self, parts: &request::Parts) -> u64 {
-        self.own_cost.as_ref().map_or(1, |cost| cost(parts))
-    }
-
-    /// The cost of a request by the head of its response, if `units` were reserved: 0 if it does not count.
-    pub(in crate::rate_limit) fn by_head(&self, response: &response::Parts, units: u64) -> u64 {
-        let by_head = self.by_head.as_ref();
-        by_head.map_or(units, |by_head| by_head(response, units))
     }
 }
