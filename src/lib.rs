@@ -194,7 +194,7 @@ pub use tower_ratelimit_core::{
 };
 pub use tower_ratelimit_layer::{
     key::{peer::PeerIp, route::Global, sent_value::Header},
-    middleware::key_extraction_rules::MissingKey,
+    middleware::key_extraction::MissingKey,
     rate_limit::{layer::RateLimitLayer, spending::SpendLayer},
 };
 #[cfg(feature = "shared")]

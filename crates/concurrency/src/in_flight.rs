@@ -1,125 +1,19 @@
-//! The requests that are in flight, counted in this process, and the answers to requests for a permit.
+//! The requests that are in flight, counted in this process.
 
 use std::{
     collections::HashMap,
     fmt,
-    future::Future,
     hash::{BuildHasherDefault, Hash, Hasher},
-    pin::Pin,
     sync::{Arc, Mutex, MutexGuard},
 };
 
 use siphasher::sip::SipHasher13;
 
 use tower_ratelimit_core::{
-    clock::OsClock,
-    decision::{Decision, Policy, QuotaStatus},
-    error::LimiterError,
     hash_seed::{KnownHash, keyed_hash},
     key::Key,
     lock::unpoisoned,
-    quota::Priority,
 };
-
-/// An answer, now or when other nodes have decided.
-#[allow(
-    clippy::exhaustive_enums,
-    missing_debug_implementations,
-    reason = "hidden"
-)]
-#[doc(hidden)]
-pub enum PendingGrant {
-    Ready(Grant),
-    #[cfg_attr(
-        not(feature = "redis"),
-        allow(dead_code, reason = "a process answers at once")
-    )]
-    Later(Pin<Box<dyn Future<Output = Grant> + Send>>),
-}
-
-/// An answer to a request, with its key, which a permit contains.
-#[allow(
-    clippy::exhaustive_structs,
-    missing_debug_implementations,
-    reason = "hidden"
-)]
-#[doc(hidden)]
-pub struct Grant {
-    pub decision: Result<Decision, LimiterError>,
-    pub holder: Holder,
-}
-
-/// The holder of a request's key.
-#[allow(missing_debug_implementations, reason = "hidden")]
-pub enum Holder {
-    Permit(Permit),
-    Nobody(Key),
-}
-
-impl Holder {
-    pub const fn key(&self) -> &Key {
-        match self {
-            Self::Permit(permit) => permit.key(),
-            Self::Nobody(key) => key,
-        }
-    }
-
-    pub fn permit(self) -> Option<Permit> {
-        match self {
-            Self::Permit(permit) => Some(permit),
-            Self::Nobody(_) => None,
-        }
-    }
-}
-
-impl Grant {
-    /// The answer of this process to a request of this class, if it may have `limit` requests of the key in
-    /// flight.
-    pub(crate) fn counted(
-        policy: &Policy,
-        in_flight: &Arc<InFlight>,
-        key: Key,
-        limit: u64,
-        class: Priority,
-    ) -> Self {
-        match in_flight.acquire(key, class.part_of(limit)) {
-            Ok((permit, left)) => Self::allowed(policy, permit, left),
-            Err((key, taken)) => Self::denied(policy, key, taken < limit),
-        }
-    }
-
-    /// The request has a permit, and `left` more may come.
-    pub(super) fn allowed(policy: &Policy, permit: Permit, left: u64) -> Self {
-        let status = QuotaStatus::new(policy).with_remaining(left);
-        Self {
-            decision: Ok(Decision::allowed(1, OsClock::wall_now(), status)),
-            holder: Holder::Permit(permit),
-        }
-    }
-
-    /// The request exceeds the limit, or the part of its class alone.
-    pub(super) fn denied(policy: &Policy, key: Key, shed: bool) -> Self {
-        let status = QuotaStatus::new(policy).with_remaining(0);
-        let decision = Decision::denied(OsClock::wall_now(), status.with_denial(None));
-        Self {
-            decision: Ok(if shed { decision.into_shed() } else { decision }),
-            holder: Holder::Nobody(key),
-        }
-    }
-
-    /// The request passes uncounted.
-    #[cfg(feature = "redis")]
-    pub(super) fn unmeasured(policy: &Policy, key: Key) -> Self {
-        Self {
-            decision: Ok(Decision::allowed(
-                0,
-                OsClock::wall_now(),
-                QuotaStatus::new(policy),
-            )),
-            holder: Holder::Nobody(key),
-        }
-    }
-}
 
 /// The number of locks. Threads seldom contend for one, unless they serve the same key.
 const SHARDS: usize = 64;
@@ -254,7 +148,7 @@ fn lock(shard: &Mutex<InFlightShard>) -> MutexGuard<'_, InFlightShard> {
 }
 
 impl Permit {
-    const fn key(&self) -> &Key {
+    pub(super) const fn key(&self) -> &Key {
         &self.key.key
     }
 }

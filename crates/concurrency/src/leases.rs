@@ -2,9 +2,9 @@
 //!
 //! In: a key that needs a permit. Out: a `Lease` to hold, or a refusal. The server keeps a list of leases for each subject.
 //!
-//! 1. `leases.rs` names the lease, notes it in the registry of this process (`lease_registry.rs`), and calls the script
+//! 1. `Leases` names the lease, notes it in the registry of this process (`lease_registry.rs`), and calls the script
 //!    `permit_leases.lua`, which drops expired leases of the subject and adds this one if it fits.
-//! 2. One task (`lease_renewer.rs`) renews the leases in use: each after a third of its length, so two renewals may fail.
+//! 2. One task renews the leases in use: each after a third of its length, so two renewals may fail.
 //! 3. A dropped lease wakes the task, which releases it. A release that fails is sent again. The drop itself never
 //!    waits, so a lease may be dropped on any thread.
 //! 4. The task ends when the registry is empty; the next lease starts another one. While the breaker is open it sends
@@ -14,24 +14,34 @@
 //! at the next request for a permit of that key.
 
 use std::{
+    collections::VecDeque,
     fmt,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
     sync::{
-        Arc,
+        Arc, LazyLock, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use redis::Value;
 use siphasher::sip::SipHasher13;
-use tokio::time::Instant;
+use tokio::{
+    sync::{Notify, futures::Notified},
+    time::{Instant, Sleep, sleep_until},
+};
 
-pub(crate) use super::lease_renewer::Acquired;
-use super::{lease_registry::LeaseName, lease_renewer::Renewer};
-use tower_ratelimit_core::{hash_seed::keyed_hash, key::Key};
+use super::lease_registry::{Due, LeaseBatch, LeaseName, Registry, Step};
+use tower_ratelimit_core::{hash_seed::keyed_hash, key::Key, lock::unpoisoned};
 use tower_ratelimit_store::{
+    LUA_MAX_INT,
     error::{StoreError, StoreErrorKind},
     key_name,
-    redis::store::redis_store::RedisStore,
+    redis::store::{redis_store::RedisStore, script_by_digest::Script},
+    single_background_task::{Run, Solo},
 };
 
 /// The part of the key at the position of a rate limit's plan. It has six letters, a plan's has
@@ -39,15 +49,7 @@ use tower_ratelimit_store::{
 const PLAN_ID: &str = "leases";
 
 #[derive(Clone)]
-pub(crate) struct Leases(Arc<Inner>);
-
-struct Inner {
-    renewer: Arc<Renewer>,
-    /// The common beginning of all subjects' keys.
-    keyspace: String,
-    names: SipHasher13,
-    count: AtomicU64,
-}
+pub(crate) struct Leases(Arc<Renewer>);
 
 /// A lease of one request, acquired or not. Dropping it releases it, on any thread.
 pub(crate) struct Lease {
@@ -67,37 +69,39 @@ impl Leases {
         lease: Duration,
         seed: Option<u64>,
     ) -> Self {
-        Self(Arc::new(Inner {
-            keyspace: key_name::keyspace(store.prefix(), name, PLAN_ID),
-            renewer: Arc::new(Renewer::new(store.clone(), limit, lease)),
-            names: keyed_hash(seed),
-            count: AtomicU64::new(0),
-        }))
+        let keyspace = key_name::keyspace(store.prefix(), name, PLAN_ID);
+        let names = keyed_hash(seed);
+        Self(Arc::new(Renewer::new(
+            store.clone(),
+            keyspace,
+            names,
+            limit,
+            lease,
+        )))
     }
 
     /// Returns the error with which a call about this key would fail at once, if any.
     pub(crate) fn refusal(&self, key: &Key) -> Option<StoreError> {
         let subject = key_name::of_subject(&self.0.keyspace, key);
-        self.0.renewer.store.refusal(subject.as_bytes())
+        self.0.store.refusal(subject.as_bytes())
     }
 
     /// Records that a decision was made without the server, because of this error.
     pub(crate) fn record_degraded(&self, error: &StoreError) {
-        self.0.renewer.store.record_degraded(error);
+        self.0.store.record_degraded(error);
     }
 
     pub(crate) fn lease(&self, key: &Key) -> Lease {
-        let inner = &*self.0;
-        let number = inner.count.fetch_add(1, Ordering::Relaxed);
+        let renewer = &self.0;
+        let number = renewer.count.fetch_add(1, Ordering::Relaxed);
         // 64 random bits: two equal names among millions of leases of one subject are unlikely.
-        let name = inner.names.hash(&number.to_ne_bytes());
+        let name = renewer.names.hash(&number.to_ne_bytes());
         let lease = Lease {
-            renewer: Arc::clone(&inner.renewer),
-            subject: key_name::of_subject(&inner.keyspace, key).into(),
+            renewer: Arc::clone(renewer),
+            subject: key_name::of_subject(&renewer.keyspace, key).into(),
             name: name.to_be_bytes(),
         };
-        let mut registry = inner.renewer.registry();
-        registry.begin(lease.name, &lease.subject);
+        renewer.registry().begin(lease.name, &lease.subject);
         lease
     }
 }
@@ -161,5 +165,348 @@ impl fmt::Debug for Leases {
         f.debug_struct("Leases")
             .field("keyspace", &self.0.keyspace)
             .finish_non_exhaustive()
+    }
+}
+/// The longest time between two scans for due steps: failed steps are soon repeated.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The most calls in flight at the same time, one for each subject.
+const MAX_CALLS_AT_ONCE: usize = 64;
+
+static LEASES: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("permit_leases.lua")));
+
+/// The server's answer to a request for a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    /// The lease, and so many more fit.
+    Granted(u64),
+    /// The limit is reached, or the part of it that the request may use alone.
+    Refused { shed: bool },
+}
+
+struct Renewer {
+    store: RedisStore,
+    /// The common beginning of all subjects' keys.
+    keyspace: String,
+    names: SipHasher13,
+    count: AtomicU64,
+    limit: u64,
+    lease: Duration,
+    registry: Mutex<Registry>,
+    /// Wakes the task when leases were dropped.
+    dropped: Notify,
+    task: Solo,
+}
+
+impl Renewer {
+    fn new(
+        store: RedisStore,
+        keyspace: String,
+        names: SipHasher13,
+        limit: u64,
+        lease: Duration,
+    ) -> Self {
+        store.use_script(&LEASES);
+        Self {
+            store,
+            keyspace,
+            names,
+            count: AtomicU64::new(0),
+            limit,
+            lease,
+            registry: Mutex::default(),
+            dropped: Notify::new(),
+            task: Solo::every(pause(lease)),
+        }
+    }
+
+    /// Locks the registry. Each change is one step, so the registry is valid even after a panic.
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        unpoisoned(self.registry.lock())
+    }
+
+    /// Acquires a lease, if fewer than `part` of the limit's leases are held.
+    async fn acquire(
+        &self,
+        subject: &Arc<str>,
+        name: LeaseName,
+        part: u64,
+    ) -> Result<Acquired, StoreError> {
+        let (batch, repeated) = {
+            let mut registry = self.registry();
+            (registry.releases_of(subject), registry.releasing(subject))
+        };
+        let repeated = repeated.into_iter().map(|name| (b"r", name));
+        let steps = batch.steps.iter().map(Step::argument).chain(repeated);
+        let steps: Vec<_> = steps.chain([(b"a", name)]).collect();
+        let mut releases = self.in_flight(batch);
+        let until = Instant::now() + self.store.deadline();
+        let reply = self.send(Some(until), subject, steps, part).await;
+        releases.end(reply.as_ref().err());
+        match reply?.last() {
+            Some(Value::Int(left)) => Ok(match u64::try_from(*left) {
+                Ok(left) => Acquired::Granted(left),
+                Err(_) => Acquired::Refused { shed: *left == -2 },
+            }),
+            _ => Err(StoreError::foreign("not the script's reply")),
+        }
+    }
+
+    /// Sends steps; without `until`, however many calls are in flight.
+    async fn send(
+        &self,
+        until: Option<Instant>,
+        subject: &str,
+        steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
+        part: u64,
+    ) -> Result<Vec<Value>, StoreError> {
+        let (keys, arguments) = ([subject.as_bytes()], self.arguments(steps, part));
+        match self.store.call(until, &LEASES, &keys, &arguments).await? {
+            Value::Array(values) => Ok(values),
+            _ => Err(StoreError::foreign("not the script's reply")),
+        }
+    }
+
+    fn arguments(
+        &self,
+        steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
+        part: u64,
+    ) -> Vec<Vec<u8>> {
+        let [limit, part] = [self.limit, part].map(|number| number.min(LUA_MAX_INT));
+        let limit = if part < limit {
+            format!("{limit}/{part}")
+        } else {
+            limit.to_string()
+        };
+        let mut arguments = vec![
+            limit.into_bytes(),
+            self.lease.as_micros().to_string().into_bytes(),
+        ];
+        for (letter, name) in steps {
+            arguments.extend([letter.to_vec(), name.to_vec()]);
+        }
+        arguments
+    }
+
+    /// The time of the next renewal for a lease granted or renewed at `now`. It is a third of the
+    /// lease: two renewals may fail before the lease expires.
+    fn renewal(&self, now: Instant) -> std::time::Instant {
+        (now + self.lease / 3).into_std()
+    }
+
+    /// Wakes the task that releases dropped leases.
+    fn wake(&self) {
+        self.dropped.notify_one();
+    }
+
+    /// Starts the task, unless it runs. Without a runtime the next request starts it.
+    fn keep(self: &Arc<Self>) {
+        let runtime = || self.store.home().runtime();
+        let task = |run| Arc::clone(self).run(run);
+        self.task.keep(Instant::now().into_std(), runtime, task);
+    }
+
+    /// Renews and releases until the registry is empty.
+    async fn run(self: Arc<Self>, run: Run) {
+        let mut backlog = Backlog::default();
+        let mut calls = FuturesUnordered::new();
+        let length = pause(self.lease);
+        let mut pause = pin!(sleep_until(Instant::now() + length));
+        let mut dropped = pin!(self.dropped.notified());
+        loop {
+            while calls.len() < MAX_CALLS_AT_ONCE
+                && let Some(batch) = next_of(&mut backlog)
+            {
+                calls.push(BatchInFlight::run(batch));
+            }
+            if calls.is_empty() {
+                let registry = self.registry();
+                if registry.is_empty() {
+                    // Ends while the registry is locked: whatever is inserted later is for the next
+                    // task.
+                    run.end();
+                    return;
+                }
+            }
+            let is_free = backlog.iter().all(VecDeque::is_empty);
+            match next(&mut calls, pause.as_mut(), dropped.as_mut(), is_free).await {
+                Wake::Done => {}
+                Wake::Due => {
+                    let now = Instant::now();
+                    if !run.renew(now.into_std()) {
+                        return;
+                    }
+                    pause.as_mut().reset(now + length);
+                    self.add(self.due(now), &mut backlog);
+                }
+                Wake::Dropped => {
+                    dropped.set(self.dropped.notified());
+                    let due = Due {
+                        releases: self.registry().releases(),
+                        ..Due::default()
+                    };
+                    self.add(due, &mut backlog);
+                }
+            }
+        }
+    }
+
+    fn in_flight(&self, batch: LeaseBatch) -> BatchInFlight<'_> {
+        BatchInFlight {
+            renewer: self,
+            batch: Some(batch),
+        }
+    }
+
+    /// Takes the batches that are due. Takes none while the breaker is open: each subject would
+    /// find that out with a call of its own.
+    fn due(&self, now: Instant) -> Due {
+        let mut registry = self.registry();
+        registry.drop_expired(now.into_std(), self.lease);
+        match self.store.refusal_of_all() {
+            None => registry.due(now.into_std()),
+            Some(_) => Due::default(),
+        }
+    }
+
+    fn add<'a>(&'a self, due: Due, backlog: &mut Backlog<'a>) {
+        for (batches, backlog) in [due.renewals, due.releases].into_iter().zip(backlog) {
+            backlog.extend(batches.into_iter().map(|batch| self.in_flight(batch)));
+        }
+    }
+}
+
+fn pause(lease: Duration) -> Duration {
+    LONGEST_PAUSE.min(lease / 3)
+}
+
+/// A batch that is being sent. It counts as failed until it is done, also when the runtime shuts
+/// down midway.
+struct BatchInFlight<'a> {
+    renewer: &'a Renewer,
+    batch: Option<LeaseBatch>,
+}
+
+impl BatchInFlight<'_> {
+    async fn run(mut self) {
+        let Some(batch) = &self.batch else { return };
+        let now = Instant::now();
+        let steps = batch.steps.iter().map(Step::argument);
+        let renewer = self.renewer;
+        let sent = renewer.send(None, &batch.subject, steps, renewer.limit);
+        let outcome = sent.await;
+        if outcome.is_ok() {
+            renewer.registry().done(batch, renewer.renewal(now));
+        }
+        self.end(outcome.err().as_ref());
+    }
+
+    /// Ends the batch unless it failed. If something else has overwritten the leases, there is
+    /// nothing left to release.
+    fn end(&mut self, error: Option<&StoreError>) {
+        if error.is_none_or(|error| error.kind() == StoreErrorKind::ForeignData)
+            && let Some(batch) = self.batch.take()
+        {
+            self.renewer.registry().ended(&batch);
+        }
+    }
+}
+
+impl Step {
+    const fn argument(&self) -> (&'static [u8; 1], LeaseName) {
+        match self {
+            Self::Renew(name) => (b"k", *name),
+            Self::Release(dropped) => (b"r", dropped.name),
+        }
+    }
+}
+
+impl Drop for BatchInFlight<'_> {
+    fn drop(&mut self) {
+        if let Some(batch) = self.batch.take() {
+            self.renewer.registry().failed(batch);
+        }
+    }
+}
+
+/// Batches that wait for a free call: renewals, and then releases. A late release keeps a permit unused, a late renewal
+/// lets another request take a permit in use.
+type Backlog<'a> = [VecDeque<BatchInFlight<'a>>; 2];
+
+fn next_of<'a>(backlog: &mut Backlog<'a>) -> Option<BatchInFlight<'a>> {
+    backlog.iter_mut().find_map(VecDeque::pop_front)
+}
+
+enum Wake {
+    Due,
+    Done,
+    Dropped,
+}
+
+/// Waits for the next event. The timer has priority, so that a stream of other events cannot delay
+/// renewals.
+async fn next(
+    calls: &mut FuturesUnordered<impl Future<Output = ()>>,
+    mut pause: Pin<&mut Sleep>,
+    mut dropped: Pin<&mut Notified<'_>>,
+    is_free: bool,
+) -> Wake {
+    poll_fn(|cx: &mut Context<'_>| {
+        if pause.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Wake::Due);
+        }
+        if let Poll::Ready(Some(())) = calls.poll_next_unpin(cx) {
+            return Poll::Ready(Wake::Done);
+        }
+        if is_free && dropped.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Wake::Dropped);
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+impl fmt::Debug for Renewer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renewer")
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_renewals_go_before_all_releases() {
+        let store = RedisStore::connect("redis://127.0.0.1:1").expect("an address");
+        let renewer = Renewer::new(
+            store,
+            String::new(),
+            keyed_hash(None),
+            1,
+            Duration::from_secs(3),
+        );
+        let now = Instant::now();
+        for number in 0..200_u64 {
+            let (name, subject) = (number.to_be_bytes(), number.to_string().into());
+            let mut registry = renewer.registry();
+            registry.begin(name, &subject);
+            registry.set_requested(name, true);
+            registry.hold(name, now.into_std());
+            if number % 2 == 0 {
+                registry.drop_lease(name, now.into_std());
+            }
+        }
+        let mut backlog = Backlog::default();
+        renewer.add(renewer.due(now), &mut backlog);
+        let mut renewals = Vec::new();
+        while let Some(BatchInFlight { batch, .. }) = &mut next_of(&mut backlog) {
+            let batch = batch.take().expect("it has not ended");
+            renewals.push(matches!(batch.steps[..], [Step::Renew(_)]));
+        }
+        let expected = [[true; 100], [false; 100]].concat();
+        assert_eq!(renewals, expected);
     }
 }

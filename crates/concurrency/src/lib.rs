@@ -130,17 +130,9 @@ pub mod limit;
 mod lease_registry;
 
 #[cfg(feature = "redis")]
-mod lease_renewer;
-
-#[cfg(feature = "redis")]
 mod leases;
 
-#[cfg(feature = "redis")]
-mod shared_permits;
-
 mod permits;
-
-mod admission;
 
 #[doc(hidden)]
 pub mod layer;
@@ -152,14 +144,14 @@ pub use self::body::RequestPermits;
 #[cfg(feature = "redis")]
 pub use self::redis_concurrency::SharedConcurrency;
 pub use self::{
-    admission::{ConcurrencyLimit, ResponseFuture},
     body::ConcurrencyBody,
+    layer::{ConcurrencyLimit, ResponseFuture},
     limit::OwnedConcurrency,
     permits::IntoPermits,
 };
 #[doc(hidden)]
 pub use self::{
     body::HeldPermits,
-    in_flight::{Grant, InFlight, PendingGrant, Permit},
-    permits::{PermitSource, Permits},
+    in_flight::{InFlight, Permit},
+    permits::{Grant, PendingGrant, PermitSource, Permits},
 };

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::{
     limit::OwnedConcurrency,
-    permits::{IntoPermits, PermitSource, Permits},
-    shared_permits::SharedPermits,
+    permits::{IntoPermits, PermitSource, Permits, SharedPermits},
 };
 use crate::leases::Leases;
 use tower_ratelimit_core::error::{ConfigError, ConfigErrorKind};
@@ -150,8 +149,8 @@ impl SharedConcurrency {
         let name = self.redis_name()?;
         let limit = self.concurrency.limit();
         let leases = Leases::new(&self.store, &name, limit, self.lease, self.seed);
-        let shared = SharedPermits::new(leases, self.on_failure);
-        Ok(PermitSource::Nodes(shared))
+        let on_failure = self.on_failure.action();
+        Ok(PermitSource::Nodes(SharedPermits { leases, on_failure }))
     }
 
     fn redis_name(&self) -> Result<String, ConfigError> {

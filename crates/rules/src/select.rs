@@ -35,7 +35,7 @@ use tower_ratelimit_core::{
     quota::Priority,
     small_list::SmallList,
 };
-use tower_ratelimit_layer::{mcp::Mcp, middleware::key_extraction_rules::MissingKey};
+use tower_ratelimit_layer::{mcp::Mcp, middleware::key_extraction::MissingKey};
 
 /// The result of all rules for a request.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ use tower_ratelimit_core::{
 pub use tower_ratelimit_layer::rate_limit::spending::partly_read_body::DeclaredBody;
 use tower_ratelimit_layer::{
     middleware::gate::take_ready,
-    spend::{Declared, declared::content_length},
+    spend::{Declared, content_length},
 };
 
 /// The longest time for the beginning of a body.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use super::path_trie::{Number as N, PathTrie, Target};
-pub(super) use tower_ratelimit_layer::spend::declared::OutputName;
+pub(super) use tower_ratelimit_layer::spend::OutputName;
 
 type Path = (&'static str, Target);
 

@@ -1,6 +1,6 @@
 //! Paths of the values that a reader wants, as a trie.
 
-pub(super) use tower_ratelimit_layer::spend::declared::OutputName;
+pub(super) use tower_ratelimit_layer::spend::OutputName;
 
 pub(super) const MAX_SEGMENTS: usize = 8;
 pub(super) const MAX_NAME: usize = 64;

@@ -3,8 +3,8 @@
 //! In: the head of a request. Out: a key to charge, or the reason why it is not charged; later, fields in the response or a
 //! rejection. What is charged is a matter of each layer: `rate_limit/`, `concurrency/`, `crates/rules/src/layer/`.
 //!
-//! 1. A layer's builder collects `settings.rs`, and makes a `KeyStage` of them (`key_extraction.rs`).
-//! 2. For each request the stage reads the switch, the lists and the extractor (`key_extraction_rules.rs`). A request
+//! 1. A layer's builder collects `settings.rs`, and makes a `KeyStage` of them.
+//! 2. For each request the stage reads the switch, the lists and the extractor (`key_extraction.rs`). A request
 //!    without a key is rejected, shares a key with all such, or passes, by the kind of the error.
 //! 3. The layer decides. Its result is a `RequestOutcome` (`gate.rs`): the request passes, is rejected, or waits
 //!    with the instance of the inner service that was ready for it.
@@ -21,7 +21,6 @@
 pub mod followed_body;
 pub mod gate;
 pub mod key_extraction;
-pub mod key_extraction_rules;
 pub mod responder;
 pub mod settings;
 pub(crate) mod setup_diagnostics;

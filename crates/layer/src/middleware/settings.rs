@@ -1,10 +1,10 @@
 //! The settings of every layer, and its builder methods for them.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::Arc;
 
 use http::{StatusCode, request::Parts};
 
-use super::key_extraction_rules::{KeyRules, PerRequest};
+use super::key_extraction::{KeyRules, PerRequest};
 use crate::observe::Observer;
 use tower_ratelimit_core::{
     headers::Headers, key::KeyExtractor, quota::Priority, reject::RejectionKind,
@@ -22,8 +22,6 @@ pub struct CommonSettings {
     pub observer: Option<Arc<dyn Observer>>,
     pub shadow: bool,
     pub grpc: bool,
-    /// Whether the layer is switched on; `None` without a switch.
-    pub enabled: Option<Arc<AtomicBool>>,
     pub priority: Option<PerRequest<Priority>>,
     /// The status of requests that are denied for their class alone.
     pub shed_status: StatusCode,
@@ -37,7 +35,6 @@ impl CommonSettings {
             observer: None,
             shadow: false,
             grpc: true,
-            enabled: None,
             priority: None,
             shed_status: RejectionKind::Shed.status(),
         }
@@ -84,7 +81,7 @@ macro_rules! common_builder_methods {
         /// A switch for operators: while it is off, all requests pass uncounted, and responses stay as they
         /// are. Defaults to always on.
         pub fn enabled(self, switch: Arc<AtomicBool>) -> Self {
-            self.with_common(|common| common.enabled = Some(switch))
+            self.with_common(|common| common.key_rules.enabled = Some(switch))
         }
 
         /// The treatment of a request that has no key. Defaults to [`MissingKey::Share`] for a client

@@ -11,9 +11,9 @@ use std::{
 
 use http::{Extensions, HeaderMap};
 
-use crate::observe::KeysOf;
 use tower_ratelimit_core::{
     key::Key,
+    limiter::Charge,
     lock::unpoisoned,
     log::{self, Code},
 };
@@ -117,14 +117,14 @@ impl Diagnostics {
     pub(crate) fn check_for_second_charge(
         &self,
         identity: usize,
-        keys: KeysOf<'_>,
+        charges: &[Charge<'_>],
         extensions: &mut Extensions,
     ) {
         let charge = SeenCharge {
             identity,
-            keys: keys
+            keys: charges
                 .iter()
-                .map(hash_of)
+                .map(|charge| hash_of(charge.key))
                 .fold(0, |all, own| all.rotate_left(1) ^ own),
         };
         let Some(SeenCharges(charges)) = extensions.get_mut() else {

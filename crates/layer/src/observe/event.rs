@@ -109,9 +109,7 @@ pub struct Decided<'a> {
     #[doc(hidden)]
     pub decision: &'a Decision,
     #[doc(hidden)]
-    pub keys: KeysOf<'a>,
-    #[doc(hidden)]
-    pub cost: u64,
+    pub charges: &'a [Charge<'a>],
     #[doc(hidden)]
     pub latency: Duration,
     #[doc(hidden)]
@@ -122,45 +120,17 @@ pub struct Decided<'a> {
     pub provisional: bool,
 }
 
-/// The keys that a request was counted for.
-#[derive(Debug, Clone, Copy)]
-#[allow(clippy::exhaustive_enums, reason = "hidden")]
-#[doc(hidden)]
-pub enum KeysOf<'a> {
-    One(&'a Key),
-    /// The key of each charge; there is at least one.
-    Each(&'a [Charge<'a>]),
-}
-
-impl<'a> KeysOf<'a> {
-    /// The key of the limit whose quota binds in the decision.
-    pub(crate) fn binding(self, decision: &Decision) -> &'a Key {
-        match self {
-            Self::One(key) => key,
-            Self::Each(charges) => {
-                let limit = decision.limit_of(decision.binding_place());
-                charges.get(limit).unwrap_or(&charges[0]).key
-            }
-        }
-    }
-
-    pub(crate) fn iter(self) -> impl ExactSizeIterator<Item = &'a Key> {
-        let count = match self {
-            Self::One(_) => 1,
-            Self::Each(charges) => charges.len(),
-        };
-        (0..count).map(move |at| match self {
-            Self::One(key) => key,
-            Self::Each(charges) => charges[at].key,
-        })
-    }
+/// The key of the limit whose quota binds in the decision; there is at least one charge.
+fn binding_key<'a>(charges: &[Charge<'a>], decision: &Decision) -> &'a Key {
+    let limit = decision.limit_of(decision.binding_place());
+    charges.get(limit).unwrap_or(&charges[0]).key
 }
 
 /// The final cost of a request.
 #[derive(Debug)]
 pub struct Corrected<'a> {
     pub(crate) decision: &'a Decision,
-    pub(crate) keys: KeysOf<'a>,
+    pub(crate) charges: &'a [Charge<'a>],
     pub(crate) before: u64,
     pub(crate) after: u64,
     /// The units that each limit keeps; empty if all keep the same.
@@ -175,12 +145,7 @@ pub struct Corrected<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct SpentReport<'a> {
     pub(crate) source: SpendSource,
-    pub(crate) forgotten: u64,
     /// The units that each limit forgot; `None` for one that responses do not charge.
-    #[cfg_attr(
-        not(feature = "metrics"),
-        expect(dead_code, reason = "metrics count them")
-    )]
     pub(crate) forgotten_by_each: &'a [Option<u64>],
 }
 
@@ -216,14 +181,12 @@ impl<'a> Decided<'a> {
     #[doc(hidden)]
     pub fn now(
         decision: &'a Decision,
-        keys: KeysOf<'a>,
-        cost: u64,
+        charges: &'a [Charge<'a>],
         submitted_at: Option<Instant>,
     ) -> Self {
         Self {
             decision,
-            keys,
-            cost,
+            charges,
             latency: submitted_at.map_or(Duration::ZERO, |at| at.elapsed()),
             waited: Duration::ZERO,
             shadow: false,
@@ -242,17 +205,18 @@ impl Decided<'_> {
     /// a key each are charged together, that of the limit that binds. Its `Debug` does not show the content,
     /// [`Key::reveal`] does.
     pub fn key(&self) -> &Key {
-        self.keys.binding(self.decision)
+        binding_key(self.charges, self.decision)
     }
 
     /// The keys of all limits that count the request, in their order.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &Key> {
-        self.keys.iter()
+        self.charges.iter().map(|charge| charge.key)
     }
 
     /// The units requested.
-    pub const fn cost(&self) -> u64 {
-        self.cost
+    pub fn cost(&self) -> u64 {
+        let costs = self.charges.iter().map(|charge| charge.op.units());
+        costs.max().unwrap_or(0)
     }
 
     /// The time that the limiter spent on all operations of this request. The time that the request
@@ -295,12 +259,12 @@ impl Corrected<'_> {
     /// a key each are charged together, that of the limit that binds. Its `Debug` does not show the content,
     /// [`Key::reveal`] does.
     pub fn key(&self) -> &Key {
-        self.keys.binding(self.decision)
+        binding_key(self.charges, self.decision)
     }
 
     /// The keys of all limits that count the request, in their order.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &Key> {
-        self.keys.iter()
+        self.charges.iter().map(|charge| charge.key)
     }
 
     /// The units that were charged when the request came.
@@ -339,11 +303,9 @@ impl Corrected<'_> {
 
     /// The units that were used and not charged, because they are beyond the quota's [debt](tower_ratelimit_core::Quota::debt). Always
     /// 0 if the body does not determine the charge. Of several limits, the most of one.
-    pub const fn forgotten(&self) -> u64 {
-        match self.spent {
-            Some(spent) => spent.forgotten,
-            None => 0,
-        }
+    pub fn forgotten(&self) -> u64 {
+        let each = self.spent.map_or(&[][..], |spent| spent.forgotten_by_each);
+        each.iter().copied().flatten().max().unwrap_or(0)
     }
 
     /// The error that prevented a charge or a refund.

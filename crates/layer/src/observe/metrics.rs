@@ -213,7 +213,7 @@ fn spent(corrected: &Corrected<'_>, report: &SpentReport<'_>) {
     for (at, quota) in corrected.decision().quotas().enumerate() {
         let limit = corrected.decision.limit_of(at);
         let forgotten = match report.forgotten_by_each {
-            [] | [_] => Some(report.forgotten),
+            [] | [_] => Some(corrected.forgotten()),
             each => each.get(limit).copied().flatten(),
         };
         let Some(forgotten) = forgotten else {

@@ -64,9 +64,9 @@ mod top_keys;
 #[cfg(feature = "tracing")]
 mod tracing;
 
-pub use self::event::{Corrected, Decided, Event, Observer, SpendSource};
 #[doc(hidden)]
-pub use self::event::{KeysOf, SpentReport};
+pub use self::event::SpentReport;
+pub use self::event::{Corrected, Decided, Event, Observer, SpendSource};
 #[cfg(feature = "metrics")]
 pub use self::metrics::MetricsObserver;
 pub use self::top_keys::{TopKey, TopKeys, TopKeysReport};

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     middleware::{key_extraction::KeyStage, responder::Responder, setup_diagnostics::Diagnostics},
-    observe::{Corrected, Decided, Event, KeysOf},
+    observe::{Corrected, Decided, Event},
 };
 use tower_ratelimit_core::{
     clock::OsClock,
@@ -175,12 +175,7 @@ impl<L: Limiter, R> Admission<L, R> {
         charge: ChargeRequest<'a>,
         trace: &DecisionTrace,
     ) -> Decided<'a> {
-        let decided = Decided::now(
-            decision,
-            KeysOf::Each(charge.charges),
-            charge.cost(),
-            charge.started,
-        );
+        let decided = Decided::now(decision, charge.charges, charge.started);
         Decided {
             latency: trace.latency.unwrap_or(decided.latency),
             waited: trace.waited,

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::observe::KeysOf;
 use tower_ratelimit_core::{
     key::Key,
     limiter::{Charge, OpRef, Tier},
@@ -118,10 +117,6 @@ impl<'a> ChargeRequest<'a> {
     /// The indexes of the limits.
     pub(super) fn limits(self) -> impl Iterator<Item = usize> + Clone + use<'a> {
         self.charges.iter().map(Charge::index)
-    }
-
-    pub(super) const fn keys(self) -> Option<KeysOf<'a>> {
-        Some(KeysOf::Each(self.charges))
     }
 
     /// Other operations in place of these.

@@ -39,9 +39,9 @@ use super::{
 use crate::{
     middleware::{
         gate::{Admit, Admits, Begun, FinalOutcome, Gate, GateFuture, RequestOutcome},
-        key_extraction_rules::{Keys, Uncounted},
+        key_extraction::{Keys, Uncounted},
     },
-    observe::{Event, KeysOf},
+    observe::Event,
 };
 use tower_ratelimit_core::{
     clock::OsClock,
@@ -420,7 +420,7 @@ impl<L: Limiter, R> Admission<L, R> {
         if self.settings.expose_decision {
             let decision = Decision::uncounted(OsClock::wall_now(), policies);
             let style = self.responder().style::<B>();
-            decisions_for_handlers::expose(None, &decision, style, &mut parts.extensions);
+            decisions_for_handlers::expose(&[], &decision, style, &mut parts.extensions);
         }
         RequestOutcome::Pass(ResponseWork::Nothing)
     }
@@ -459,8 +459,8 @@ impl<L: Limiter, R> Admission<L, R> {
         }
         self.key_stage.check_for_proxy(parts);
         if charge.cost() > 0 {
-            let keys = KeysOf::Each(charge.charges);
-            diagnostics.check_for_second_charge(self.identity, keys, &mut parts.extensions);
+            let (charges, extensions) = (charge.charges, &mut parts.extensions);
+            diagnostics.check_for_second_charge(self.identity, charges, extensions);
         }
     }
 }
@@ -554,8 +554,8 @@ impl<L: Limiter, R> ResponseWork<L, R> {
             return RequestOutcome::Reject(admission.responder().deny(parts, decision));
         }
         if admission.settings.expose_decision {
-            let (keys, style) = (charge.keys(), admission.responder().style::<B>());
-            decisions_for_handlers::expose(keys, decision, style, &mut parts.extensions);
+            let (charges, style) = (charge.charges, admission.responder().style::<B>());
+            decisions_for_handlers::expose(charges, decision, style, &mut parts.extensions);
         }
         let settling = Self::settling(decision, charge, trace, admission, parts);
         RequestOutcome::Pass(settling.unwrap_or_else(|| Self::showing(decision, admission)))
@@ -603,8 +603,8 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         responder.lengthen(decision);
         (admission.settings).mark(decision, charge.charges, &mut parts.headers);
         decision.set_overflow();
-        let (keys, style) = (charge.keys(), responder.style::<B>());
-        decisions_for_handlers::expose(keys, decision, style, &mut parts.extensions);
+        let (charges, style) = (charge.charges, responder.style::<B>());
+        decisions_for_handlers::expose(charges, decision, style, &mut parts.extensions);
         // Limits of other rules may have charged it.
         let settling = Self::settling(decision, charge, trace, admission, parts);
         RequestOutcome::Pass(settling.unwrap_or_else(|| {

@@ -2,9 +2,8 @@
 
 use http::Extensions;
 
-use crate::observe::KeysOf;
 use tower_ratelimit_core::{
-    decision::Decision, key::Key, reject::AnswerStyle, small_list::SmallList,
+    decision::Decision, key::Key, limiter::Charge, reject::AnswerStyle, small_list::SmallList,
 };
 
 /// The decisions of all layers with [`expose_decision`](crate::rate_limit::layer::RateLimitLayer::expose_decision) that
@@ -42,8 +41,8 @@ pub struct Decisions(Vec<Exposed>);
 /// A layer's decision, and whom it is about.
 #[derive(Debug, Clone)]
 pub struct Exposed {
-    /// The key of each limit that counts the request; `None` if none does.
-    keys: Option<SmallList<Key, 1>>,
+    /// The key of each limit that counts the request.
+    keys: SmallList<Key, 1>,
     decision: Decision,
 }
 
@@ -73,26 +72,26 @@ impl Exposed {
     /// [`Decided::key`](crate::observe::Decided::key); `None` when it was [not counted](Decision::is_counted).
     pub fn key(&self) -> Option<&Key> {
         let limit = self.decision.limit_of(self.decision.binding_place());
-        let keys = self.keys.as_ref()?.as_slice();
+        let keys = self.keys.as_slice();
         keys.get(limit).or(keys.first())
     }
 
     /// The keys of all limits that count the request, in their order.
     pub fn keys(&self) -> &[Key] {
-        self.keys.as_ref().map_or(&[], SmallList::as_slice)
+        self.keys.as_slice()
     }
 }
 
 /// Adds a layer's decision to those of the layers around it, and replaces the style of their responses.
 #[inline(never)]
 pub(super) fn expose(
-    keys: Option<KeysOf<'_>>,
+    charges: &[Charge<'_>],
     decision: &Decision,
     style: AnswerStyle,
     to: &mut Extensions,
 ) {
     let exposed = Exposed {
-        keys: keys.map(|keys| SmallList::of_exact(keys.iter().cloned())),
+        keys: SmallList::of_exact(charges.iter().map(|charge| charge.key.clone())),
         decision: decision.clone(),
     };
     match to.get_mut::<Decisions>() {

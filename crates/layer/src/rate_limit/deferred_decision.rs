@@ -28,7 +28,7 @@ use super::{
     charge_request::{ChargeRequest, DecisionTrace, KeptCharges},
     waiting::{self, Enqueued, QueueAhead, QueuePosition, Waiting},
 };
-use crate::observe::{Corrected, KeysOf};
+use crate::observe::Corrected;
 use tower_ratelimit_core::{
     decision::Decision,
     error::{LimiterError, LimiterErrorKind},
@@ -339,7 +339,7 @@ impl<L: Limiter, R> Steps<'_, L, R> {
         if error.is_some() {
             self.admission.report_corrected(Corrected {
                 decision: &decision,
-                keys: KeysOf::Each(self.charge.charges),
+                charges: self.charge.charges,
                 before: 0,
                 after: 0,
                 kept_by_each: &[],

@@ -13,7 +13,7 @@ use tower_layer::Layer;
 use super::{admission::Admission, decide::RateLimit, settings::Settings, spending::UnitLimit};
 use crate::{
     key::route::Global,
-    middleware::{key_extraction_rules::MissingKey, settings::CommonSettings},
+    middleware::{key_extraction::MissingKey, settings::CommonSettings},
     observe::Observer,
 };
 use tower_ratelimit_core::{

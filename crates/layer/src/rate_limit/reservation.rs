@@ -36,7 +36,7 @@ use super::{
     charge_request::{ChargeRequest, KeptCharges},
     spending::{OpsOfEach, Spending, Spent, Upload},
 };
-use crate::observe::{Corrected, KeysOf, SpendSource, SpentReport};
+use crate::observe::{Corrected, SpendSource, SpentReport};
 use tower_ratelimit_core::{
     decision::{Decision, Op, Receipt},
     error::LimiterError,
@@ -327,13 +327,12 @@ impl<L, R> Reservation<L, R> {
         let (after, forgotten) = (spent.after.as_slice(), spent.forgotten.as_slice());
         let report = SpentReport {
             source: spent.source,
-            forgotten: forgotten.iter().copied().flatten().max().unwrap_or(0),
             forgotten_by_each: forgotten,
         };
         let charges = self.charge.as_refs();
         self.admission.report_corrected(Corrected {
             decision,
-            keys: KeysOf::Each(charges.as_slice()),
+            charges: charges.as_slice(),
             before: self.charged(),
             after: after.iter().copied().min().unwrap_or(0),
             kept_by_each: after,
@@ -347,7 +346,7 @@ impl<L, R> Reservation<L, R> {
         let charges = self.charge.as_refs();
         self.admission.report_corrected(Corrected {
             decision: &self.decision,
-            keys: KeysOf::Each(charges.as_slice()),
+            charges: charges.as_slice(),
             before,
             after,
             kept_by_each: &self.kept_by_each,

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     key::route::Global,
     middleware::key_extraction::KeyStage,
-    observe::{Decided, KeysOf, Observer},
+    observe::{Decided, Observer},
 };
 use tower_ratelimit_core::{
     decision::{Decision, Policy},
@@ -173,10 +173,9 @@ impl<L: Limiter, R> Admission<L, R> {
     #[cold]
     pub fn report_denial(&self, decision: &Decision, key: &Key, started: Option<Instant>) {
         let responder = self.responder();
-        responder.decided(|| {
-            let keys = KeysOf::One(key);
-            Decided::now(decision, keys, 1, started.or_else(|| responder.start()))
-        });
+        let charges = [Charge::new(key, OpRef::Acquire(1))];
+        let started = started.or_else(|| responder.start());
+        responder.decided(|| Decided::now(decision, &charges, started));
     }
 
     /// Charges a request in shadow mode, which neither delays nor rejects it. Returns the charge that its

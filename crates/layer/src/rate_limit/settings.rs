@@ -9,7 +9,7 @@ use super::{
     spending::{PerResponse, Spending, UnitLimit},
     waiting::Waiting,
 };
-use crate::middleware::{key_extraction_rules::PerRequest, settings::CommonSettings};
+use crate::middleware::{key_extraction::PerRequest, settings::CommonSettings};
 use tower_ratelimit_core::{
     decision::{Decision, Op, Policy, Receipt},
     key::KeyExtractor,

@@ -22,7 +22,7 @@ use tower_ratelimit_core::{
     headers::{Headers, IetfDraft, ResetFormat},
     quota::check_name,
 };
-use tower_ratelimit_layer::middleware::key_extraction_rules::MissingKey;
+use tower_ratelimit_layer::middleware::key_extraction::MissingKey;
 
 impl<'c> Context<'c> {
     /// Reads a rule; `None` after reporting all its faults. `settings` is a digest of the settings for all rules.

@@ -21,7 +21,7 @@ use crate::{
     rule::RuleAction,
 };
 use tower_ratelimit_core::limiter::OnChange;
-use tower_ratelimit_layer::middleware::key_extraction_rules::MissingKey;
+use tower_ratelimit_layer::middleware::key_extraction::MissingKey;
 
 pub(crate) static RULE: Table = Table::new(
     "the rule",

@@ -22,7 +22,7 @@ use tower_ratelimit_core::{
     small_list::SmallList,
 };
 use tower_ratelimit_layer::{
-    observe::{Decided, Event, KeysOf, Observer},
+    observe::{Decided, Event, Observer},
     rate_limit::FewCharges,
 };
 
@@ -116,12 +116,7 @@ impl PendingCheck {
             let charges = FewCharges::collected(charges);
             let decided = |decision| Decided {
                 shadow,
-                ..Decided::now(
-                    decision,
-                    KeysOf::Each(charges.as_slice()),
-                    self.cost,
-                    Some(self.requested_at),
-                )
+                ..Decided::now(decision, charges.as_slice(), Some(self.requested_at))
             };
             observer.observe(&match &answer {
                 Ok(decision) if overflowed.is_empty() => Event::Decided(decided(decision)),

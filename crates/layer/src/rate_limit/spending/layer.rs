@@ -27,7 +27,7 @@ use crate::{
         layer::RateLimitLayer,
         reservation::Correcting,
     },
-    spend::{SpendReaders, declared::content_length},
+    spend::{SpendReaders, content_length},
 };
 use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},

@@ -3,7 +3,7 @@
 //! In: a request that was admitted and charged what [`Spending`] reserves, as a `Reservation`; the head and the body of its
 //! response. Out: the same body, and a charge of what it has used.
 //!
-//! 1. The layer's `Spending` is the cost of requests (`reservation`), by what a request declares (`declared.rs`).
+//! 1. The layer's `Spending` is the cost of requests (`reservations`), by what a request declares (`spend.rs`).
 //! 2. `follow` opens a `Bill` for the response, with a reader by its head, and puts it into the [`SpendBody`]. The
 //!    bill has a balance for each limit; the handler's [`Spent`] has the tokens.
 //! 3. For each frame the reader changes the tokens. When a balance comes within half a step of what is charged, the bill

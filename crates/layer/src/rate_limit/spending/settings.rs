@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{request, response};
 
-use crate::spend::{Bytes, Declared, SpendReader, SpendReaders, declared::content_length};
+use crate::spend::{Bytes, Declared, SpendReader, SpendReaders, content_length};
 use tower_ratelimit_core::{
     decision::Op,
     limiter::{Limiter, UnitsOf},
