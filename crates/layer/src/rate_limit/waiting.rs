@@ -2,7 +2,7 @@
 //! holds a part of the slots.
 //!
 //! In: a request that was denied (`enqueue`), or that comes while others of its key wait (`join`). Out: a `QueuePosition`,
-//! or that it does not wait. `deferred_decision.rs` waits, and charges again.
+//! or that it does not wait. `pending_decision.rs` waits, and charges again.
 //!
 //! 1. A request waits if its denial is over within its longest wait, and a slot is free. `Room` bounds the requests
 //!    that wait in a layer, and the part of one key.
@@ -13,7 +13,7 @@
 //! 4. Of several limits that are charged together, the one that binds in the last denial has the queue. A head that another
 //!    limit denies leaves, and joins the queue of that one behind those who wait there.
 //!
-//! The lock of one queue at a time is held, and nobody is woken under it.
+//! One lock has all queues of a layer, and nobody is woken under it.
 //!
 //! Example: 10 requests a second, a longest wait of 1 s, and 15 requests at once. Ten pass. The eleventh is the head and is
 //! charged after 100 ms, the next one 100 ms later, the last after 500 ms.
@@ -21,7 +21,6 @@
 use std::{
     collections::{BTreeMap, HashMap},
     future::poll_fn,
-    hash::{BuildHasher, Hash, RandomState},
     ops::Range,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -191,20 +190,20 @@ impl Waiting {
     /// wait.
     pub(super) fn join(&self, charge: ChargeRequest<'_>) -> Option<Enqueued> {
         let mut longest: Option<(Duration, QueueOfLimit)> = None;
+        let waiters = self.room.lock();
         for queue in self.queues_of(charge) {
-            let queues = self.room.queues.lock(&queue.id);
-            let Some(found) = queues.get(&queue.id) else {
+            let Some(found) = waiters.queues.get(&queue.id) else {
                 continue;
             };
             let ahead = found.ahead(queue.limit, queue.cost);
             if ahead.wait > queue.longest {
                 return Some(Enqueued::Refused(Some(ahead)));
             }
-            drop(queues);
             if longest.as_ref().is_none_or(|(than, _)| ahead.wait > *than) {
                 longest = Some((ahead.wait, queue));
             }
         }
+        drop(waiters);
         let (_, queue) = longest?;
         Some(self.enter(queue, charge, None, None))
     }
@@ -220,8 +219,8 @@ impl Waiting {
         if let Some(position) = position.as_mut().filter(|own| own.queue != queue.id) {
             position.leave();
         }
-        let mut queues = self.room.queues.lock(&queue.id);
-        let found = queues.get(&queue.id);
+        let waiters = &mut *self.room.lock();
+        let found = waiters.queues.get(&queue.id);
         let is_head = found.is_none_or(|found| {
             let own = position.as_ref().and_then(|position| position.ticket);
             own.is_some() && found.head() == own
@@ -232,11 +231,11 @@ impl Waiting {
         if ahead.is_some_and(|ahead| ahead.wait > queue.longest) {
             return Enqueued::Refused(ahead);
         }
-        let taken = position.or_else(|| self.take_slot(charge, &queue.id));
+        let taken = position.or_else(|| self.take_slot(&mut waiters.slots, charge, &queue.id));
         let Some(mut position) = taken else {
             return Enqueued::Refused(ahead);
         };
-        let joined = queues.entry(queue.id.clone()).or_default();
+        let joined = waiters.queues.entry(queue.id.clone()).or_default();
         if position.ticket.is_none() {
             position.ticket = Some(joined.push(queue.cost));
             position.queue = queue.id;
@@ -257,7 +256,12 @@ impl Waiting {
     }
 
     /// Takes a slot, which counts for each key of the request that is not everybody's.
-    fn take_slot(&self, charge: ChargeRequest<'_>, queue: &QueueId) -> Option<QueuePosition> {
+    fn take_slot(
+        &self,
+        slots: &mut HashMap<SlotOwner, usize>,
+        charge: ChargeRequest<'_>,
+        queue: &QueueId,
+    ) -> Option<QueuePosition> {
         let mut owners: Vec<SlotOwner> = Vec::new();
         for QueueOfLimit { id, .. } in self.queues_of(charge) {
             // One owner for each limit of a layer; limits with an identity share the owner of a key.
@@ -275,15 +279,15 @@ impl Waiting {
             ticket: None,
             joined: Instant::now(),
             passed: false,
-            slot: self.room.take_slot(owners, self.most)?,
+            slot: self.room.take_slot(slots, owners, self.most)?,
         })
     }
 
     /// Whether the last denial of a queue's head was a block; `None` without a queue.
     pub(super) fn blocked_queue(&self, charge: ChargeRequest<'_>) -> Option<bool> {
+        let waiters = self.room.lock();
         let blocked = self.queues_of(charge).filter_map(|queue| {
-            let queues = self.room.queues.lock(&queue.id);
-            let denial = queues.get(&queue.id)?.denial.as_ref();
+            let denial = waiters.queues.get(&queue.id)?.denial.as_ref();
             Some(denial.is_some_and(HeadDenial::is_blocked))
         });
         blocked.reduce(|one, other| one || other)
@@ -291,12 +295,11 @@ impl Waiting {
 
     /// The denial of a queue's head as it is now, if it was about the same limits and keys.
     pub(super) fn denial_of_head(&self, charge: ChargeRequest<'_>) -> Option<Decision> {
-        self.queues_of(charge).find_map(|queue| {
-            let queues = self.room.queues.lock(&queue.id);
-            let denial = queues.get(&queue.id)?.denial.as_ref()?;
-            let own = self.queues_of(charge).map(|queue| queue.id);
-            let is_about = own.eq(denial.queues.iter().cloned());
-            is_about.then(|| denial.decision.clone().aged(denial.at.elapsed()))
+        let own: Box<[_]> = self.queues_of(charge).map(|queue| queue.id).collect();
+        let waiters = self.room.lock();
+        own.iter().find_map(|id| {
+            let denial = waiters.queues.get(id)?.denial.as_ref()?;
+            (denial.queues == own).then(|| denial.decision.clone().aged(denial.at.elapsed()))
         })
     }
 }
@@ -319,11 +322,9 @@ impl QueuePosition {
     fn poll_head(&self, cx: &Context<'_>) -> Poll<()> {
         // Outside the lock: a waker may run any code, also when it is cloned or dropped.
         let waker = cx.waker().clone();
-        let mut queues = self.slot.room.queues.lock(&self.queue);
-        let Some(queue) = queues
-            .get_mut(&self.queue)
-            .filter(|queue| queue.head() != self.ticket)
-        else {
+        let mut waiters = self.slot.room.lock();
+        let queue = waiters.queues.get_mut(&self.queue);
+        let Some(queue) = queue.filter(|queue| queue.head() != self.ticket) else {
             return Poll::Ready(());
         };
         let own = self
@@ -331,7 +332,7 @@ impl QueuePosition {
             .and_then(|ticket| queue.waiting.get_mut(&ticket));
         if let Some(own) = own {
             let replaced = own.waker.replace(waker);
-            drop(queues);
+            drop(waiters);
             drop(replaced);
         }
         Poll::Pending
@@ -342,17 +343,16 @@ impl QueuePosition {
         let Some(ticket) = self.ticket.take() else {
             return;
         };
-        let mut queues = self.slot.room.queues.lock(&self.queue);
-        let queue = queues.get_mut(&self.queue);
-        let left = queue.and_then(|queue| queue.leave(ticket, self.passed));
-        if queues
-            .get(&self.queue)
-            .is_some_and(|queue| queue.waiting.is_empty())
-        {
-            forget(&mut queues, &self.queue);
+        let mut waiters = self.slot.room.lock();
+        let Some(queue) = waiters.queues.get_mut(&self.queue) else {
+            return;
+        };
+        let left = queue.leave(ticket, self.passed);
+        if queue.waiting.is_empty() {
+            waiters.queues.remove(&self.queue);
         }
         // Outside the lock: a waker may run any code, also when it is dropped.
-        drop(queues);
+        drop(waiters);
         if let Some((_, Some(next))) = left {
             next.wake();
         }
@@ -401,94 +401,61 @@ const SHARE: usize = 8;
 /// A key, and the limit that counts by it.
 type SlotOwner = (u64, Key);
 
-/// Where the requests of a layer wait.
+/// The requests that wait in a layer.
 #[derive(Default)]
 struct Room {
-    /// The number of slots that are taken, in all and by each owner.
+    /// The slots that are taken; changed under the lock.
     taken: AtomicUsize,
-    by_owner: Locked<SlotOwner, usize>,
-    queues: Locked<QueueId, Queue>,
+    waiters: Mutex<Waiters>,
 }
 
-/// One slot, which counts for each of its owners until it is dropped.
+#[derive(Default)]
+struct Waiters {
+    queues: HashMap<QueueId, Queue>,
+    slots: HashMap<SlotOwner, usize>,
+}
+
+/// A slot of a request, which counts for its keys; dropped, it is free.
 struct HeldSlot {
     room: Arc<Room>,
     owners: Vec<SlotOwner>,
 }
 
 impl Room {
-    /// Takes one of `most` slots, if one is free and each owner has fewer than its share.
-    fn take_slot(self: &Arc<Self>, mut owners: Vec<SlotOwner>, most: usize) -> Option<HeldSlot> {
-        let one_more = |taken| (taken < most).then_some(taken + 1);
-        let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
-        self.taken.fetch_update(set, fetch, one_more).ok()?;
-        let share = (most / SHARE).max(1);
-        let counted = owners.iter().take_while(|owner| self.count(owner, share));
-        let (counted, all) = (counted.count(), owners.len());
-        owners.truncate(counted);
-        // Dropped, it releases what was counted.
-        let room = Arc::clone(self);
-        let slot = HeldSlot { room, owners };
-        (counted == all).then_some(slot)
+    fn lock(&self) -> MutexGuard<'_, Waiters> {
+        unpoisoned(self.waiters.lock())
     }
 
-    /// Counts one more for this owner, if it has fewer than `share`.
-    fn count(&self, owner: &SlotOwner, share: usize) -> bool {
-        let mut counts = self.by_owner.lock(owner);
-        let before = counts.get(owner).copied().unwrap_or(0);
-        before < share && {
-            counts.insert(owner.clone(), before + 1);
-            true
+    fn take_slot(
+        self: &Arc<Self>,
+        slots: &mut HashMap<SlotOwner, usize>,
+        owners: Vec<SlotOwner>,
+        most: usize,
+    ) -> Option<HeldSlot> {
+        let share = (most / SHARE).max(1);
+        let has_slot = |owner| slots.get(owner).is_none_or(|taken| *taken < share);
+        if self.taken.load(Ordering::Acquire) >= most || !owners.iter().all(has_slot) {
+            return None;
         }
+        self.taken.fetch_add(1, Ordering::AcqRel);
+        for owner in &owners {
+            *slots.entry(owner.clone()).or_default() += 1;
+        }
+        let room = Arc::clone(self);
+        Some(HeldSlot { room, owners })
     }
 }
 
 impl Drop for HeldSlot {
     fn drop(&mut self) {
+        let slots = &mut self.room.lock().slots;
         for owner in &self.owners {
-            let mut counts = self.room.by_owner.lock(owner);
-            match counts.get_mut(owner) {
-                Some(count) if *count > 1 => *count -= 1,
-                _ => forget(&mut counts, owner),
+            match slots.get_mut(owner) {
+                Some(taken) if *taken > 1 => *taken -= 1,
+                _ => drop(slots.remove(owner)),
             }
         }
         self.room.taken.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// The number of locks. Requests of keys without a queue seldom meet one that is held.
-const SHARDS: usize = 32;
-
-/// The room that an empty shard keeps, so that it does not allocate for each request that waits.
-const ROOM_OF_EMPTY: usize = 8;
-
-/// A map under the locks of its shards.
-struct Locked<K, V> {
-    shards: [Mutex<HashMap<K, V>>; SHARDS],
-    hasher: RandomState,
-}
-
-impl<K, V> Default for Locked<K, V> {
-    fn default() -> Self {
-        Self {
-            shards: Default::default(),
-            hasher: RandomState::new(),
-        }
-    }
-}
-
-impl<K: Hash, V> Locked<K, V> {
-    fn lock(&self, key: &K) -> MutexGuard<'_, HashMap<K, V>> {
-        // The remainder is less than the number of shards.
-        let shard = (self.hasher.hash_one(key) % SHARDS as u64) as usize;
-        unpoisoned(self.shards[shard].lock())
-    }
-}
-
-fn forget<K: Hash + Eq, V>(shard: &mut HashMap<K, V>, key: &K) {
-    shard.remove(key);
-    if shard.is_empty() {
-        shard.shrink_to(ROOM_OF_EMPTY);
     }
 }
 
