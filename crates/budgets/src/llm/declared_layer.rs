@@ -12,13 +12,23 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, header::EXPECT, request};
+use http::{
+    HeaderMap, Request,
+    header::{CONTENT_TYPE, EXPECT},
+    request,
+};
 use http_body::Body;
 use tokio::time::Sleep;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::llm::RequestReader;
+use super::{
+    Framing,
+    formats::Format,
+    is_encoded,
+    json_scanner::{FoundValues, JsonScanner},
+    path_trie::{PathTrie, Target},
+};
 use tower_ratelimit_core::{
     log::{self, Code},
     timer::{self, NoTimer},
@@ -269,6 +279,70 @@ impl<B: Body + Unpin> Reading<B> {
         declared.bytes = self.length.unwrap_or(self.body.length());
         head.extensions.insert(declared);
         self.body
+    }
+}
+
+/// Reads what a request in JSON declares, from its body in parts.
+#[derive(Debug)]
+struct RequestReader {
+    paths: Arc<PathTrie>,
+    scanner: JsonScanner,
+    values: RequestValues,
+}
+
+#[derive(Debug, Default)]
+struct RequestValues {
+    declared: Declared,
+    is_complete: bool,
+}
+
+impl RequestReader {
+    /// A reader of the request with these fields; `None` if its body is no JSON that can be read.
+    fn new(headers: &HeaderMap) -> Option<Self> {
+        let framing = Framing::of_type(headers.get(CONTENT_TYPE)?.as_bytes())?;
+        let is_read = matches!(framing, Framing::Json) && !is_encoded(headers);
+        is_read.then(|| Self {
+            paths: Format::Request.paths(),
+            scanner: JsonScanner::new(),
+            values: RequestValues::default(),
+        })
+    }
+
+    fn read(&mut self, data: &[u8]) {
+        self.scanner.read(data, &self.paths, &mut self.values);
+    }
+
+    const fn is_complete(&self) -> bool {
+        self.values.is_complete
+    }
+
+    fn into_declared(self) -> Declared {
+        self.values.declared
+    }
+}
+
+impl FoundValues for RequestValues {
+    fn number(&mut self, target: Target, value: u64) {
+        match target {
+            Target::MaxOutput(name) => self.declared.set_max_tokens(name, value),
+            Target::Choices => {
+                let choices = &mut self.declared.choices;
+                *choices = Some(value).max(*choices);
+            }
+            _ => {}
+        }
+    }
+
+    fn text(&mut self, _: u64) {}
+
+    fn name(&mut self, _: Target, name: &[u8]) {
+        if let Ok(model) = str::from_utf8(name) {
+            self.declared.set_model(model);
+        }
+    }
+
+    fn end(&mut self) {
+        self.is_complete = true;
     }
 }
 

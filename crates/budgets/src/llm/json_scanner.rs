@@ -58,9 +58,6 @@ enum State {
     },
     /// Within a container that nobody wants.
     Skipped,
-    InTextOfSkipped {
-        escaped: bool,
-    },
 }
 
 impl JsonScanner {
@@ -82,6 +79,7 @@ impl JsonScanner {
     pub(super) const fn reset(&mut self) {
         self.state = State::Value;
         self.depth = 0;
+        self.skipped = 0;
         self.arrays = 0;
         self.next = NodeId::ROOT;
     }
@@ -96,7 +94,6 @@ impl JsonScanner {
             bytes = match self.state {
                 State::InName | State::InText => self.read_text(bytes, paths, values),
                 State::InSkippedText { escaped } => self.skip_text(bytes, escaped),
-                State::InTextOfSkipped { escaped } => self.skip_text(bytes, escaped),
                 State::Skipped => self.skip(bytes, values),
                 State::InNumber => self.read_number(bytes, paths, values),
                 State::Value | State::Name | State::Colon | State::After => {
@@ -323,23 +320,19 @@ impl JsonScanner {
     }
 
     fn skip_text<'b>(&mut self, bytes: &'b [u8], escaped: bool) -> &'b [u8] {
-        let within_skipped = matches!(self.state, State::InTextOfSkipped { .. });
-        let (escaped, after, rest) = if escaped {
-            (false, None, &bytes[1..])
-        } else {
-            match memchr2(b'"', b'\\', bytes) {
-                None => (false, None, &bytes[bytes.len()..]),
-                Some(at) if bytes[at] == b'\\' => (true, None, &bytes[at + 1..]),
-                Some(at) if within_skipped => (false, Some(State::Skipped), &bytes[at + 1..]),
-                Some(at) => (false, Some(State::After), &bytes[at + 1..]),
-            }
+        if escaped {
+            self.state = State::InSkippedText { escaped: false };
+            return &bytes[1..];
+        }
+        let Some(at) = memchr2(b'"', b'\\', bytes) else {
+            return &[];
         };
-        self.state = after.unwrap_or(if within_skipped {
-            State::InTextOfSkipped { escaped }
-        } else {
-            State::InSkippedText { escaped }
-        });
-        rest
+        self.state = match bytes[at] {
+            b'\\' => State::InSkippedText { escaped: true },
+            _ if self.skipped > 0 => State::Skipped,
+            _ => State::After,
+        };
+        &bytes[at + 1..]
     }
 
     /// Skips a container that nobody wants.
@@ -347,7 +340,7 @@ impl JsonScanner {
         for (at, byte) in bytes.iter().enumerate() {
             match byte {
                 b'"' => {
-                    self.state = State::InTextOfSkipped { escaped: false };
+                    self.state = State::InSkippedText { escaped: false };
                     return &bytes[at + 1..];
                 }
                 b'{' | b'[' => self.skipped = self.skipped.saturating_add(1),

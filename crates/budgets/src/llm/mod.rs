@@ -38,8 +38,6 @@ mod json_number;
 mod json_scanner;
 mod json_text;
 mod path_trie;
-#[cfg(feature = "tokio")]
-mod request_reader;
 mod usage;
 
 use std::sync::Arc;
@@ -60,9 +58,6 @@ use self::{
 use tower_ratelimit_core::error::{ConfigError, ConfigErrorKind};
 use tower_ratelimit_core::tokens::Tokens;
 use tower_ratelimit_layer::spend::{Declared, SpendReader, SpendReaders};
-
-#[cfg(feature = "tokio")]
-pub(crate) use self::request_reader::RequestReader;
 
 /// The formats of language models. The [module page](self) has a table.
 #[derive(Debug, Clone, Copy)]

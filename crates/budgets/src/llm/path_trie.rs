@@ -1,5 +1,7 @@
 //! Paths of the values that a reader wants, as a trie.
 
+use std::io::Write as _;
+
 pub(super) use tower_ratelimit_layer::spend::OutputName;
 
 pub(super) const MAX_SEGMENTS: usize = 8;
@@ -202,18 +204,13 @@ impl PathTrie {
         }
     }
 
+    /// The element of this index by its name, the digits.
     fn numbered(&self, node: NodeId, index: u32) -> NodeId {
         let mut digits = [0; 10];
-        let mut start = digits.len();
-        let mut rest = index;
-        loop {
-            start -= 1;
-            digits[start] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                return self.child(node, &digits[start..]);
-            }
-        }
+        let mut room = &mut digits[..];
+        let _ = write!(room, "{index}");
+        let length = 10 - room.len();
+        self.child(node, &digits[..length])
     }
 
     pub(super) fn target(&self, node: NodeId) -> Option<Target> {
