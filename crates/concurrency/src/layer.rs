@@ -44,9 +44,8 @@ use tower_ratelimit_layer::{
     middleware::{
         followed_body::Followed,
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
-        key_extraction::KeyStage,
         key_extraction::{MissingKey, PerRequest},
-        responder::Responder,
+        responder::{KeyStage, Responder},
         settings::CommonSettings,
     },
     observe::{Decided, Observer},

@@ -1,5 +1,4 @@
-//! The first stage of every layer: finds the keys of a request by the extractors, the lists and the switch of the layer, or
-//! exempts it.
+//! The rules that find a request's keys: the switch, extractors, lists, and missing keys.
 
 use std::{
     iter,
@@ -9,16 +8,12 @@ use std::{
     },
 };
 
-use http::{Extensions, request::Parts};
+use http::request::Parts;
 
-use super::{responder::Responder, settings::CommonSettings, setup_diagnostics::Diagnostics};
-use crate::observe::Event;
 use tower_ratelimit_core::{
-    decision::Policy,
-    error::{KeyError, KeyErrorKind, LimiterError},
+    error::{KeyError, KeyErrorKind},
     key::{Key, KeyExtractor},
     log::{self, Code},
-    reject::RejectionKind,
     small_list::SmallList,
 };
 
@@ -46,7 +41,7 @@ pub(crate) type Keys = SmallList<Option<(usize, Key)>, 4>;
 #[allow(missing_debug_implementations, reason = "hidden")]
 pub struct KeyRules {
     /// The first limit finds its key by it.
-    extractor: Arc<dyn KeyExtractor>,
+    pub(super) extractor: Arc<dyn KeyExtractor>,
     /// For the other limits, if there are several.
     others: Arc<[Arc<dyn KeyExtractor>]>,
     pub skip: Option<PerRequest<bool>>,
@@ -99,7 +94,7 @@ impl KeyRules {
     }
 
     /// Whether lists or a switch decide whether a request is counted, or there are several keys.
-    fn are_any(&self) -> bool {
+    pub(super) fn are_any(&self) -> bool {
         self.enabled.is_some()
             || self.skip.is_some()
             || self.deny.is_some()
@@ -118,13 +113,13 @@ impl KeyRules {
         self.others = extractors.collect();
     }
 
-    fn extractors(&self) -> impl Iterator<Item = &Arc<dyn KeyExtractor>> {
+    pub(super) fn extractors(&self) -> impl Iterator<Item = &Arc<dyn KeyExtractor>> {
         iter::once(&self.extractor).chain(&*self.others)
     }
 
     /// The keys of a request by the extractors and all lists. Lists apply first, to the keys that exist. A limit without
     /// a key then counts under the shared key, or is left out.
-    fn keys_of(&self, parts: &Parts) -> Result<Keys, Uncounted> {
+    pub(super) fn keys_of(&self, parts: &Parts) -> Result<Keys, Uncounted> {
         let switch = self.enabled.as_ref();
         if switch.is_some_and(|enabled| !enabled.load(Ordering::Relaxed)) {
             return Err(Uncounted::Skip);
@@ -149,7 +144,7 @@ impl KeyRules {
 
     /// A key that replaces a missing one is on no list.
     #[cold]
-    fn replace_missing(
+    pub(super) fn replace_missing(
         &self,
         missing: Vec<(usize, KeyError)>,
         mut keys: Keys,
@@ -214,109 +209,6 @@ impl KeyRules {
     fn report(&self, error: KeyError) {
         if !self.reported.swap(true, Ordering::Relaxed) {
             log::report(Code::KeyUnavailable, &error.to_string());
-        }
-    }
-}
-
-#[allow(missing_debug_implementations, reason = "hidden")]
-pub struct KeyStage<R> {
-    key_rules: KeyRules,
-    has_rules: bool,
-    responder: Responder<R>,
-    diagnostics: Diagnostics,
-}
-
-impl<R> KeyStage<R> {
-    pub fn new(settings: &CommonSettings, rejection: Arc<R>, sets: &[&[Policy]]) -> Self {
-        Self {
-            key_rules: settings.key_rules.clone(),
-            has_rules: settings.key_rules.are_any(),
-            responder: Responder::new(rejection, settings, sets),
-            diagnostics: Diagnostics::new(),
-        }
-    }
-
-    #[inline]
-    pub const fn responder(&self) -> &Responder<R> {
-        &self.responder
-    }
-
-    #[inline]
-    pub const fn diagnostics(&self) -> &Diagnostics {
-        &self.diagnostics
-    }
-
-    /// Whether lists or a switch decide whether a request is counted, or there are several keys.
-    #[inline]
-    pub(crate) const fn has_rules(&self) -> bool {
-        self.has_rules
-    }
-
-    /// The keys that a request is counted by, or the reason why it is not counted.
-    pub(crate) fn keys_of(&self, parts: &Parts) -> Result<Keys, Uncounted> {
-        self.key_rules.keys_of(parts)
-    }
-
-    /// The key that a request is counted by, in a layer of one limit.
-    pub fn key_of(&self, parts: &Parts) -> Result<Key, Uncounted> {
-        let mut keys = self.keys_of(parts)?;
-        let only = keys.as_mut_slice().first_mut().and_then(Option::take);
-        only.map(|(_, key)| key).ok_or(Uncounted::Skip)
-    }
-
-    /// The key of a request by its extractor alone, for a layer [without rules](Self::has_rules).
-    #[inline]
-    pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        self.key_rules.extractor.extract(parts)
-    }
-
-    /// The key by the request's extensions, if these are enough.
-    #[inline]
-    pub(crate) fn extract_early(&self, extensions: &Extensions) -> Option<Key> {
-        self.key_rules.extractor.extract_early(extensions)
-    }
-
-    /// The key of a request whose only extractor fails.
-    #[cold]
-    pub(crate) fn missing_key(&self, error: KeyError) -> Result<Keys, Uncounted> {
-        (self.key_rules).replace_missing(vec![(0, error)], Keys::default())
-    }
-
-    /// Reports a request that is not counted. Returns its rejection; `None` if it passes.
-    #[cold]
-    pub fn exempt(&self, why: Uncounted, policies: &[Policy]) -> Option<RejectionKind> {
-        let rejection = match why {
-            Uncounted::Skip => {
-                self.responder.observe(|| Event::Bypassed { policies });
-                return None;
-            }
-            Uncounted::Deny => {
-                self.responder.observe(|| Event::Banned { policies });
-                RejectionKind::Banned
-            }
-            Uncounted::NoKey(error) => self.responder.keyless(policies, error),
-        };
-        self.unless_shadow(rejection)
-    }
-
-    /// Reports a request that the limiter failed to decide. Returns its rejection; `None` if it
-    /// passes.
-    #[cold]
-    pub fn undecided(&self, error: &LimiterError, policies: &[Policy]) -> Option<RejectionKind> {
-        (self.responder).observe(|| Event::Failed { policies, error });
-        self.unless_shadow(RejectionKind::LimiterFailed)
-    }
-
-    /// A layer in shadow mode rejects nothing.
-    fn unless_shadow(&self, kind: RejectionKind) -> Option<RejectionKind> {
-        (!self.responder.is_shadow()).then_some(kind)
-    }
-
-    /// Checks one of a layer's first requests for a proxy whose address is the key.
-    pub fn check_for_proxy(&self, parts: &Parts) {
-        let mut extractors = self.key_rules.extractors();
-        if let Some(peer) = extractors.find_map(|extractor| extractor.believed_peer(parts)) {
-            self.diagnostics.check_for_proxy(peer, &parts.headers);
         }
     }
 }

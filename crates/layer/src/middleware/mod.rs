@@ -3,7 +3,7 @@
 //! In: the head of a request. Out: a key to charge, or the reason why it is not charged; later, fields in the response or a
 //! rejection. What is charged is a matter of each layer: `rate_limit/`, `concurrency/`, `crates/rules/src/layer/`.
 //!
-//! 1. A layer's builder collects `settings.rs`, and makes a `KeyStage` of them.
+//! 1. A layer's builder collects `settings.rs`, and makes a `KeyStage` of them (`responder.rs`).
 //! 2. For each request the stage reads the switch, the lists and the extractor (`key_extraction.rs`). A request
 //!    without a key is rejected, shares a key with all such, or passes, by the kind of the error.
 //! 3. The layer decides. Its result is a `RequestOutcome` (`gate.rs`): the request passes, is rejected, or waits

@@ -1,6 +1,7 @@
 //! Diagnostics: signs of a wrong set-up in a layer's first requests, and a limiter that fails.
 
 use std::{
+    error::Error,
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher},
     net::IpAddr,
     sync::{
@@ -12,8 +13,10 @@ use std::{
 use http::{Extensions, HeaderMap};
 
 use tower_ratelimit_core::{
+    decision::{Op, Receipt},
+    error::{LimiterError, LimiterErrorKind},
     key::Key,
-    limiter::Charge,
+    limiter::{Charge, Limiter},
     lock::unpoisoned,
     log::{self, Code},
 };
@@ -32,7 +35,7 @@ const RECOVERY: u32 = 16;
 const LONGEST_RECOVERY: u32 = 1 << 14;
 
 /// Checks a layer's first requests, and detects the end of its limiter's failure.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Diagnostics {
     /// How many requests are still checked, and [`FAILING`]. A request reads nothing else once it is 0.
     left: AtomicU32,
@@ -42,17 +45,33 @@ pub struct Diagnostics {
     proxies: Mutex<Proxies>,
     reported_proxy: AtomicBool,
     reported_twice: AtomicBool,
+    /// The limiter does not support the charge of requests.
+    unsupported: AtomicBool,
+    /// The limiter does not support corrections.
+    uncorrectable: AtomicBool,
+    /// Corrections fail, since the limiter's store does not respond.
+    uncorrected: AtomicBool,
+    /// Responses are encoded, so that their units cannot be read.
+    encoded: AtomicBool,
+    /// Responses have nothing that their reader knows.
+    unrecognised: AtomicBool,
+}
+
+/// The cause why the units of a response are not known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Unreadable {
+    /// It has a `Content-Encoding`.
+    Encoded,
+    /// It has nothing that its reader knows.
+    Unrecognised,
 }
 
 impl Diagnostics {
     pub(crate) fn new() -> Self {
         Self {
             left: AtomicU32::new(CHECKS),
-            decided: AtomicU32::new(0),
             recovery: AtomicU32::new(RECOVERY),
-            proxies: Mutex::default(),
-            reported_proxy: AtomicBool::new(false),
-            reported_twice: AtomicBool::new(false),
+            ..Self::default()
         }
     }
 
@@ -71,7 +90,7 @@ impl Diagnostics {
     }
 
     /// Logs that the limiter fails, once for each outage.
-    pub(crate) fn report_failing(&self, fault: impl FnOnce() -> String) {
+    fn report_failing(&self, fault: impl FnOnce() -> String) {
         self.decided.store(0, Ordering::Relaxed);
         if self.left.fetch_or(FAILING, Ordering::Relaxed) & FAILING == 0 {
             log::report(Code::LimiterFailing, &fault());
@@ -140,6 +159,111 @@ impl Diagnostics {
                  a clone of its limiter, stands around it twice, so remove one; where an inner layer \
                  sends requests again, each attempt is charged, and a retry belongs outside",
             );
+        }
+    }
+
+    /// Logs settings of the layer that its limiter does not support.
+    pub(crate) fn report_unsupported(
+        &self,
+        limiter: &impl Limiter,
+        receipt: Option<Receipt>,
+        exceeds: bool,
+        has_quota: bool,
+    ) {
+        if has_quota && limiter.policies().len() > 1 {
+            self.unsupported.store(true, Ordering::Relaxed);
+            log::report(
+                Code::Unsupported,
+                "requests that bring a quota cannot be decided about: the layer's limiter has several, of which \
+                 none can be replaced; give each a layer of its own",
+            );
+        }
+        let facts = limiter.facts();
+        let corrects = receipt.is_some_and(|receipt| !facts.supports(&Op::Settle(1, receipt)));
+        let exceeds = exceeds && !facts.supports(&Op::Hit(1));
+        self.uncorrectable
+            .store(corrects || exceeds, Ordering::Relaxed);
+        if corrects {
+            log::report(
+                Code::CorrectionUnsupported,
+                "count_if and final_cost change nothing: the layer's limiter cannot settle what a \
+                 request was charged; use a LocalLimiter or a RedisLimiter",
+            );
+        }
+        if exceeds {
+            log::report(
+                Code::ExcessUncharged,
+                "elastic lets requests pass without charging them: the layer's limiter cannot charge \
+                 more than there is; use a LocalLimiter or a RedisLimiter",
+            );
+        }
+    }
+
+    /// Logs that no response charges the limits that have units for responses.
+    pub(crate) fn report_unspent() {
+        log::report(
+            Code::CorrectionUnsupported,
+            "limits with `spends` are charged the layer's cost, whatever responses use: call `.spending(readers)` on \
+             the layer, last",
+        );
+    }
+
+    /// Logs why the limiter failed to decide about a request.
+    pub(crate) fn report_undecided(&self, error: &LimiterError) {
+        match error.kind() {
+            LimiterErrorKind::Unsupported => {
+                if !self.unsupported.swap(true, Ordering::Relaxed) {
+                    let fault = format!("requests cannot be decided about: {error}");
+                    log::report(Code::Unsupported, &fault);
+                }
+            }
+            _ if error.is_logged() => {}
+            _ => self.report_failing(|| {
+                let source = error.source().map(|source| format!(": {source}"));
+                let source = source.unwrap_or_default();
+                format!("the limiter cannot decide: {error}{source}")
+            }),
+        }
+    }
+
+    /// Logs that a correction failed.
+    pub(crate) fn report_uncorrected(&self, error: &LimiterError) {
+        let (reported, code) = match error.kind() {
+            LimiterErrorKind::Unsupported => (&self.uncorrectable, Code::CorrectionUnsupported),
+            _ => (&self.uncorrected, Code::CorrectionFailing),
+        };
+        if !reported.swap(true, Ordering::Relaxed) {
+            let fault = format!("what a request is charged could not be corrected: {error}");
+            log::report(code, &fault);
+        }
+    }
+
+    /// Logs why the units of a response are not known.
+    pub(crate) fn report_unreadable(&self, cause: Unreadable) {
+        let (reported, code, fault) = match cause {
+            Unreadable::Encoded => (
+                &self.encoded,
+                Code::SpendUnreadable,
+                "the units of a response cannot be read, because it has a Content-Encoding: it is charged by the layer's \
+                 `missing`; let the server behind answer without one, by the request's `Accept-Encoding: identity`",
+            ),
+            Unreadable::Unrecognised => (
+                &self.unrecognised,
+                Code::SpendUnrecognised,
+                "a response has neither a usage nor a text that its reader knows: it is charged by the layer's \
+                 `missing`, which keeps the reservation unless it is set; compare the response with the formats of the \
+                 reader",
+            ),
+        };
+        if !reported.swap(true, Ordering::Relaxed) {
+            log::report(code, fault);
+        }
+    }
+
+    /// Notes a correction: the next failure is logged again.
+    pub(crate) fn note_corrected(&self) {
+        if self.uncorrected.load(Ordering::Relaxed) {
+            self.uncorrected.store(false, Ordering::Relaxed);
         }
     }
 }

@@ -142,7 +142,7 @@ impl<C: Clock> TopKeys<C> {
                 shard.turn(now);
                 shard.halves.clone()
             };
-            denials += halves.iter().map(KeyCounters::total).sum::<u64>();
+            denials += halves.iter().map(|half| half.total).sum::<u64>();
             keys.extend(keys_of(&halves));
         }
         keys.sort_by_key(|key| (u64::MAX - key.count, key.error));
@@ -180,7 +180,7 @@ impl<C: Clock> TopKeys<C> {
             }
         };
         shard.turn(now);
-        shard.halves[0].count(Tag::new(hash), key, policy, passed_anyway);
+        shard.halves[0].count(hash as u32, key, policy, passed_anyway);
     }
 }
 
@@ -212,10 +212,10 @@ impl Shard {
             return;
         }
         self.halves.swap(0, 1);
-        self.halves[0].clear();
+        self.halves[0] = KeyCounters::default();
         // After a gap, or after the clock stepped back.
         if half != self.half + 1 {
-            self.halves[1].clear();
+            self.halves[1] = KeyCounters::default();
         }
         self.half = half;
     }
@@ -224,12 +224,12 @@ impl Shard {
 /// The keys of both halves. A key without a counter in one half may have been denied there as often as
 /// the smallest count of that half.
 fn keys_of([this, before]: &[KeyCounters; 2]) -> Vec<TopKey> {
-    let mut keys: Vec<TopKey> = this.keys().to_vec();
+    let mut keys: Vec<TopKey> = this.counters.clone();
     for key in &mut keys {
         key.add(before.most_of(key));
     }
     let known = keys.len();
-    for key in before.keys() {
+    for key in &before.counters {
         if !keys[..known].iter().any(|other| other.is_same(key)) {
             let mut key = key.clone();
             key.add(this.most_of(&key));
@@ -256,22 +256,13 @@ impl TopKeysReport {
     }
 }
 
-/// A part of a key's hash, which finds its counter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Tag(u32);
-
-impl Tag {
-    const fn new(hash: u64) -> Self {
-        Self(hash as u32)
-    }
-}
-
 /// At most [`MOST`] counters. A key without a counter takes over the smallest one, with its count: no
 /// count is too small, and the count taken over is the error.
 #[derive(Debug, Clone, Default)]
 struct KeyCounters {
     /// The tag of each counter; in a vector of their own because a search scans all of them.
-    tags: Vec<Tag>,
+    /// A part of each key's hash, which finds its counter.
+    tags: Vec<u32>,
     counters: Vec<TopKey>,
     /// The index at which the search for the smallest counter continues.
     next: usize,
@@ -281,7 +272,7 @@ struct KeyCounters {
 }
 
 impl KeyCounters {
-    fn count(&mut self, tag: Tag, key: &Key, policy: &Name, passed_anyway: bool) {
+    fn count(&mut self, tag: u32, key: &Key, policy: &Name, passed_anyway: bool) {
         self.total += 1;
         if let Some(place) = self.place(tag, (key, policy, passed_anyway)) {
             self.counters[place].count += 1;
@@ -309,14 +300,6 @@ impl KeyCounters {
         };
     }
 
-    const fn total(&self) -> u64 {
-        self.total
-    }
-
-    fn keys(&self) -> &[TopKey] {
-        &self.counters
-    }
-
     /// The count of a key and its error. Without a counter, both are the most that the key may have
     /// been denied.
     fn most_of(&self, key: &TopKey) -> (u64, u64) {
@@ -328,11 +311,7 @@ impl KeyCounters {
         }
     }
 
-    fn clear(&mut self) {
-        *self = Self::default();
-    }
-
-    fn place(&self, tag: Tag, of: (&Key, &Name, bool)) -> Option<usize> {
+    fn place(&self, tag: u32, of: (&Key, &Name, bool)) -> Option<usize> {
         for (part, tags) in self.tags.chunks(PART).enumerate() {
             // Without an early exit the compiler compares several tags at once.
             if !tags.iter().fold(false, |found, own| found | (*own == tag)) {
@@ -340,11 +319,7 @@ impl KeyCounters {
             }
             let places = (part * PART..).zip(tags);
             let mut places = places.filter(|(_, own)| **own == tag);
-            let is_it = |place: usize| {
-                let counter = &self.counters[place];
-                counter.is_of(of)
-            };
-            if let Some((place, _)) = places.find(|(place, _)| is_it(*place)) {
+            if let Some((place, _)) = places.find(|(place, _)| self.counters[*place].is_of(of)) {
                 return Some(place);
             }
         }

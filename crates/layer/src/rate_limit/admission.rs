@@ -1,9 +1,7 @@
-//! The admission of a layer: limiter, settings, reports, and warnings about what the limiter does not support or fails. It
-//! is independent of tower.
+//! The admission of a layer: limiter, settings and reports. It is independent of tower.
 
 use std::{
     borrow::Cow,
-    error::Error,
     iter,
     sync::{
         Arc,
@@ -16,15 +14,17 @@ use super::{
     settings::Settings,
 };
 use crate::{
-    middleware::{key_extraction::KeyStage, responder::Responder, setup_diagnostics::Diagnostics},
+    middleware::{
+        responder::{KeyStage, Responder},
+        setup_diagnostics::Diagnostics,
+    },
     observe::{Corrected, Decided, Event},
 };
 use tower_ratelimit_core::{
     clock::OsClock,
-    decision::{Decision, Op, Policy, Receipt},
-    error::{LimiterError, LimiterErrorKind},
+    decision::{Decision, Op, Policy},
+    error::LimiterError,
     limiter::{Charge, Limiter, OpRef},
-    log::{self, Code},
     reject::RejectionKind,
 };
 
@@ -41,7 +41,6 @@ pub struct Admission<L, R> {
     blocks: bool,
     /// By it a layer detects that a request was charged already.
     pub(super) identity: usize,
-    pub(super) warnings: LimiterWarnings,
 }
 
 /// The way of requests through a layer, chosen when the layer is built: the shortest that its settings allow. On all but
@@ -93,7 +92,6 @@ impl<L: Limiter, R> Admission<L, R> {
             reserves: AtomicBool::new(may_continue && facts.supports(&Op::Reserve(1))),
             blocks: facts.blocks,
             identity: facts.identity.unwrap_or_else(own),
-            warnings: LimiterWarnings::new(),
             key_stage,
             limiter,
             settings,
@@ -101,9 +99,10 @@ impl<L: Limiter, R> Admission<L, R> {
         let receipt = corrects.then(|| admission.unmeasured(&[]).receipt());
         let exceeds = admission.settings.elastic.is_some();
         let has_quota = admission.settings.quota.is_some();
-        (admission.warnings).report_unsupported(&*admission.limiter, receipt, exceeds, has_quota);
+        let diagnostics = admission.key_stage.diagnostics();
+        diagnostics.report_unsupported(&*admission.limiter, receipt, exceeds, has_quota);
         if admission.settings.spending.is_none() && !admission.settings.spends.is_empty() {
-            admission.warnings.report_unspent();
+            Diagnostics::report_unspent();
         }
         admission
     }
@@ -111,8 +110,7 @@ impl<L: Limiter, R> Admission<L, R> {
     /// Reports a request that a limiter with these policies failed to decide. Returns its rejection; `None` if it
     /// passes.
     pub fn fail(&self, error: &LimiterError, policies: &[Policy]) -> Option<RejectionKind> {
-        let diagnostics = self.key_stage.diagnostics();
-        self.warnings.report_undecided(error, diagnostics);
+        self.key_stage.diagnostics().report_undecided(error);
         self.key_stage.undecided(error, policies)
     }
 
@@ -214,150 +212,9 @@ impl<L, R> Admission<L, R> {
     /// Reports the final charge of a request, or an error if it could not be corrected.
     pub(super) fn report_corrected(&self, corrected: Corrected<'_>) {
         match corrected.error {
-            Some(error) => self.warnings.report_uncorrected(error),
-            None => self.warnings.note_corrected(),
+            Some(error) => self.key_stage.diagnostics().report_uncorrected(error),
+            None => self.key_stage.diagnostics().note_corrected(),
         }
         self.responder().observe(|| Event::Corrected(corrected));
-    }
-}
-
-/// The warnings of a layer that were logged. Each is logged once.
-#[derive(Debug)]
-pub(super) struct LimiterWarnings {
-    /// The limiter does not support the charge of requests.
-    unsupported: AtomicBool,
-    /// The limiter does not support corrections.
-    uncorrectable: AtomicBool,
-    /// Corrections fail, since the limiter's store does not respond.
-    uncorrected: AtomicBool,
-    /// Responses are encoded, so that their units cannot be read.
-    encoded: AtomicBool,
-    /// Responses have nothing that their reader knows.
-    unrecognised: AtomicBool,
-}
-
-/// The cause why the units of a response are not known.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Unreadable {
-    /// It has a `Content-Encoding`.
-    Encoded,
-    /// It has nothing that its reader knows.
-    Unrecognised,
-}
-
-impl LimiterWarnings {
-    fn new() -> Self {
-        Self {
-            unsupported: AtomicBool::new(false),
-            uncorrectable: AtomicBool::new(false),
-            uncorrected: AtomicBool::new(false),
-            encoded: AtomicBool::new(false),
-            unrecognised: AtomicBool::new(false),
-        }
-    }
-
-    /// Logs settings of the layer that its limiter does not support.
-    fn report_unsupported(
-        &self,
-        limiter: &impl Limiter,
-        receipt: Option<Receipt>,
-        exceeds: bool,
-        has_quota: bool,
-    ) {
-        if has_quota && limiter.policies().len() > 1 {
-            self.unsupported.store(true, Ordering::Relaxed);
-            log::report(
-                Code::Unsupported,
-                "requests that bring a quota cannot be decided about: the layer's limiter has several, of which \
-                 none can be replaced; give each a layer of its own",
-            );
-        }
-        let facts = limiter.facts();
-        let corrects = receipt.is_some_and(|receipt| !facts.supports(&Op::Settle(1, receipt)));
-        let exceeds = exceeds && !facts.supports(&Op::Hit(1));
-        self.uncorrectable
-            .store(corrects || exceeds, Ordering::Relaxed);
-        if corrects {
-            log::report(
-                Code::CorrectionUnsupported,
-                "count_if and final_cost change nothing: the layer's limiter cannot settle what a \
-                 request was charged; use a LocalLimiter or a RedisLimiter",
-            );
-        }
-        if exceeds {
-            log::report(
-                Code::ExcessUncharged,
-                "elastic lets requests pass without charging them: the layer's limiter cannot charge \
-                 more than there is; use a LocalLimiter or a RedisLimiter",
-            );
-        }
-    }
-
-    /// Logs that no response charges the limits that have units for responses.
-    fn report_unspent(&self) {
-        log::report(
-            Code::CorrectionUnsupported,
-            "limits with `spends` are charged the layer's cost, whatever responses use: call `.spending(readers)` on \
-             the layer, last",
-        );
-    }
-
-    /// Logs why the limiter failed to decide about a request.
-    fn report_undecided(&self, error: &LimiterError, diagnostics: &Diagnostics) {
-        match error.kind() {
-            LimiterErrorKind::Unsupported => {
-                if !self.unsupported.swap(true, Ordering::Relaxed) {
-                    let fault = format!("requests cannot be decided about: {error}");
-                    log::report(Code::Unsupported, &fault);
-                }
-            }
-            _ if error.is_logged() => {}
-            _ => diagnostics.report_failing(|| {
-                let source = error.source().map(|source| format!(": {source}"));
-                let source = source.unwrap_or_default();
-                format!("the limiter cannot decide: {error}{source}")
-            }),
-        }
-    }
-
-    /// Logs that a correction failed.
-    fn report_uncorrected(&self, error: &LimiterError) {
-        let (reported, code) = match error.kind() {
-            LimiterErrorKind::Unsupported => (&self.uncorrectable, Code::CorrectionUnsupported),
-            _ => (&self.uncorrected, Code::CorrectionFailing),
-        };
-        if !reported.swap(true, Ordering::Relaxed) {
-            let fault = format!("what a request is charged could not be corrected: {error}");
-            log::report(code, &fault);
-        }
-    }
-
-    /// Logs why the units of a response are not known.
-    pub(super) fn report_unreadable(&self, cause: Unreadable) {
-        let (reported, code, fault) = match cause {
-            Unreadable::Encoded => (
-                &self.encoded,
-                Code::SpendUnreadable,
-                "the units of a response cannot be read, because it has a Content-Encoding: it is charged by the layer's \
-                 `missing`; let the server behind answer without one, by the request's `Accept-Encoding: identity`",
-            ),
-            Unreadable::Unrecognised => (
-                &self.unrecognised,
-                Code::SpendUnrecognised,
-                "a response has neither a usage nor a text that its reader knows: it is charged by the layer's \
-                 `missing`, which keeps the reservation unless it is set; compare the response with the formats of the \
-                 reader",
-            ),
-        };
-        if !reported.swap(true, Ordering::Relaxed) {
-            log::report(code, fault);
-        }
-    }
-
-    /// Notes a correction: the next failure is logged again.
-    fn note_corrected(&self) {
-        if self.uncorrected.load(Ordering::Relaxed) {
-            self.uncorrected.store(false, Ordering::Relaxed);
-        }
     }
 }

@@ -11,7 +11,7 @@
 //!    done: its response gets fields, by the numbers of the decision.
 //! 3. Any other answer that settles the request is admitted or rejected by `ResponseWork::admit`, with events, jitter and
 //!    extensions.
-//! 4. The rest is a [`DeferredDecision`]. Its steps that take no time run at once, the others in a future, the
+//! 4. The rest is a [`PendingDecision`]. Its steps that take no time run at once, the others in a future, the
 //!    [`PendingOutcome`]. `admit` takes what it returns.
 //!
 //! Example: a layer allows 10 requests a second, and lets denied ones wait for a second. The limiter denies the eleventh
@@ -33,7 +33,7 @@ use super::{
     admission::{Admission, Path},
     charge_request::{ChargeRequest, DecisionTrace, FewCharges, KeptCharges},
     decisions_for_handlers,
-    deferred_decision::{DeferredDecision, NextStep},
+    pending_decision::{NextStep, PendingDecision},
     reservation::{Correcting, Reservation},
 };
 use crate::{
@@ -287,20 +287,6 @@ impl<L: Limiter, R> Admission<L, R> {
         self.decide_now(charge, plain, parts)
     }
 
-    /// Decides about a request that some limits may deny without an end of it: like
-    /// [`decide_in_turn`](Self::decide_in_turn), but an allowed request may have a denial, too.
-    pub(super) fn decide_with_overflow<B: 'static>(
-        self: &Arc<Self>,
-        charge: ChargeRequest<'_>,
-        parts: &mut Parts,
-    ) -> RateOutcome<L, R, B>
-    where
-        R: Reject<B>,
-    {
-        let answer = (!self.may_queue(charge)).then(|| self.request_for(charge, false));
-        self.defer(charge, answer, parts)
-    }
-
     /// Requests the charge, and decides by the answer if it settles the request.
     #[inline(always)]
     pub(super) fn decide_now<B: 'static>(
@@ -339,7 +325,7 @@ impl<L: Limiter, R> Admission<L, R> {
     /// charge.
     #[cold]
     #[inline(never)]
-    fn defer<B: 'static>(
+    pub(super) fn defer<B: 'static>(
         self: &Arc<Self>,
         charge: ChargeRequest<'_>,
         answer: Option<Pending<L::Future>>,
@@ -348,7 +334,7 @@ impl<L: Limiter, R> Admission<L, R> {
     where
         R: Reject<B>,
     {
-        let mut deferred = DeferredDecision::new(charge);
+        let mut deferred = PendingDecision::new(charge);
         let next = match deferred.try_now(answer, self, charge) {
             NextStep::Done(answer) => {
                 return self.admit(answer, charge, deferred.trace(), parts);
@@ -426,7 +412,7 @@ impl<L: Limiter, R> Admission<L, R> {
     }
 
     /// Whether earlier requests wait, which this one must perhaps not overtake.
-    fn may_queue(&self, charge: ChargeRequest<'_>) -> bool {
+    pub(super) fn may_queue(&self, charge: ChargeRequest<'_>) -> bool {
         let waiting = &self.settings.waiting;
         waiting.may_have_queue(charge) && charge.cost() > 0 && !self.responder().is_shadow()
     }

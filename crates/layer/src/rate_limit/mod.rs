@@ -13,9 +13,9 @@ mod background_corrections {
 mod charge_request;
 mod decide;
 mod decisions_for_handlers;
-mod deferred_decision;
 #[doc(hidden)]
 pub mod layer;
+mod pending_decision;
 mod reservation;
 mod selected_limits;
 mod settings;

@@ -31,17 +31,19 @@ use std::{
 use http::{Response, StatusCode, request::Parts, response};
 
 use super::{
-    admission::{Admission, Unreadable},
+    admission::Admission,
     background_corrections::spawn,
     charge_request::{ChargeRequest, KeptCharges},
     spending::{OpsOfEach, Spending, Spent, Upload},
 };
-use crate::observe::{Corrected, SpendSource, SpentReport};
+use crate::{
+    middleware::setup_diagnostics::Unreadable,
+    observe::{Corrected, SpentReport},
+};
 use tower_ratelimit_core::{
     decision::{Decision, Op, Receipt},
     error::LimiterError,
     limiter::{Call, Limiter, OpRef, Pending, PendingFuture},
-    small_list::SmallList,
 };
 
 /// The charge of a request until its response. A reservation that is dropped leaves the charge as it
@@ -61,18 +63,6 @@ pub struct Reservation<L, R> {
     spent: Option<Spent>,
     /// Whether the final charge was reported.
     reported: bool,
-}
-
-/// The charge of a request after the end of its response's body.
-pub(super) struct SpentCharge {
-    /// The last decision about it; `None` if the first one holds.
-    pub(super) decision: Option<Decision>,
-    /// The units that each limit keeps.
-    pub(super) after: SmallList<u64, 1>,
-    pub(super) source: SpendSource,
-    /// The units that each limit forgot; `None` for one that responses do not charge.
-    pub(super) forgotten: SmallList<Option<u64>, 1>,
-    pub(super) error: Option<Arc<LimiterError>>,
 }
 
 impl<L, R> Reservation<L, R> {
@@ -192,7 +182,7 @@ impl<L: Limiter, R> Reservation<L, R> {
 
     /// Applies operations that follow the first charge, one to each limit.
     pub(super) fn apply(&self, ops: &OpsOfEach) -> Pending<L::Future> {
-        apply_ops(&self.admission, &self.charge, ops)
+        apply(&self.admission, &self.charge, ops)
     }
 
     /// Charges units that were used after the end of the body.
@@ -202,7 +192,7 @@ impl<L: Limiter, R> Reservation<L, R> {
     {
         let (admission, charge) = (Arc::clone(&self.admission), self.charge.clone());
         move |ops| {
-            if let Pending::Later(answer) = apply_ops(&admission, &charge, ops) {
+            if let Pending::Later(answer) = apply(&admission, &charge, ops) {
                 spawn(async move { drop(answer.await) });
             }
         }
@@ -273,12 +263,8 @@ impl<L: Limiter, R> Reservation<L, R> {
     }
 
     /// Applies other operations to the limits.
-    fn call<'a>(&'a self, mut op: impl FnMut(OpRef<'a>) -> OpRef<'a>) -> Pending<L::Future> {
-        let mut charges = self.charge.as_refs();
-        for charge in charges.as_mut_slice() {
-            charge.op = op(charge.op);
-        }
-        self.admission.limiter.call(&Call::of(charges.as_slice()))
+    fn call<'a>(&'a self, op: impl FnMut(OpRef<'a>) -> OpRef<'a>) -> Pending<L::Future> {
+        call(&self.admission, &self.charge, op)
     }
 
     /// The cost of the request by its response, if `units` were reserved.
@@ -321,23 +307,23 @@ impl<L: Limiter, R> Reservation<L, R> {
 
 impl<L, R> Reservation<L, R> {
     /// Reports the charge after the end of the response's body.
-    pub(super) fn close(mut self, spent: &SpentCharge) {
+    pub(super) fn close(
+        mut self,
+        decision: Option<&Decision>,
+        kept: &[u64],
+        spent: SpentReport<'_>,
+        error: Option<&LimiterError>,
+    ) {
         self.reported = true;
-        let decision = spent.decision.as_ref().unwrap_or(&self.decision);
-        let (after, forgotten) = (spent.after.as_slice(), spent.forgotten.as_slice());
-        let report = SpentReport {
-            source: spent.source,
-            forgotten_by_each: forgotten,
-        };
         let charges = self.charge.as_refs();
         self.admission.report_corrected(Corrected {
-            decision,
+            decision: decision.unwrap_or(&self.decision),
             charges: charges.as_slice(),
             before: self.charged(),
-            after: after.iter().copied().min().unwrap_or(0),
-            kept_by_each: after,
-            spent: Some(report),
-            error: spent.error.as_deref(),
+            after: kept.iter().copied().min().unwrap_or(0),
+            kept_by_each: kept,
+            spent: Some(spent),
+            error,
         });
     }
 
@@ -364,7 +350,7 @@ impl<L, R> Reservation<L, R> {
 
     /// Logs why the units of the response are not known.
     pub(super) fn report_unreadable(&self, cause: Unreadable) {
-        self.admission.warnings.report_unreadable(cause);
+        (self.admission.key_stage.diagnostics()).report_unreadable(cause);
     }
 }
 
@@ -424,19 +410,29 @@ fn with_head<B, T>(response: &mut Response<B>, read: impl FnOnce(&response::Part
     read
 }
 
-fn apply_ops<L: Limiter, R>(
+/// Calls the limiter with other operations on the limits of a charge.
+fn call<'a, L: Limiter, R>(
+    admission: &Admission<L, R>,
+    kept: &'a KeptCharges,
+    mut op: impl FnMut(OpRef<'a>) -> OpRef<'a>,
+) -> Pending<L::Future> {
+    let mut charges = kept.as_refs();
+    for charge in charges.as_mut_slice() {
+        charge.op = op(charge.op);
+    }
+    admission.limiter.call(&Call::of(charges.as_slice()))
+}
+
+/// Applies an operation to each limit of a charge.
+fn apply<L: Limiter, R>(
     admission: &Admission<L, R>,
     kept: &KeptCharges,
     ops: &OpsOfEach,
 ) -> Pending<L::Future> {
-    let mut charges = kept.as_refs();
-    let ops = ops.as_slice().iter().map(|limit| limit.op.as_ref());
-    for (charge, op) in charges.as_mut_slice().iter_mut().zip(ops) {
-        charge.op = match (op, charge.op) {
-            // A denial starts the limit's block at once, as that of the request does.
-            (OpRef::Reserve(units), OpRef::Acquire(_)) => OpRef::Acquire(units),
-            _ => op,
-        };
-    }
-    admission.limiter.call(&Call::of(charges.as_slice()))
+    let mut ops = ops.as_slice().iter().map(|limit| limit.op.as_ref());
+    call(admission, kept, |own| match (ops.next(), own) {
+        // A denial starts the limit's block at once, as that of the request does.
+        (Some(OpRef::Reserve(units)), OpRef::Acquire(_)) => OpRef::Acquire(units),
+        (op, own) => op.unwrap_or(own),
+    })
 }

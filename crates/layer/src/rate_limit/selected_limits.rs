@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     key::route::Global,
-    middleware::key_extraction::KeyStage,
+    middleware::responder::KeyStage,
     observe::{Decided, Observer},
 };
 use tower_ratelimit_core::{
@@ -57,12 +57,12 @@ pub struct SharedQueues(Waiting);
 
 /// A request at a limit in shadow mode, until its response.
 #[allow(missing_debug_implementations, reason = "hidden")]
-pub struct ShadowRequest<L: Limiter, R>(ShadowCharge<L, R>);
-
-enum ShadowCharge<L: Limiter, R> {
+#[allow(clippy::exhaustive_enums, reason = "hidden")]
+pub enum ShadowRequest<L: Limiter, R> {
+    /// The limiter has decided.
     Decided(Box<Reservation<L, R>>),
-    /// The task that decides takes the status.
     #[cfg(feature = "shared")]
+    /// The task that decides takes the status.
     Pending(tokio::sync::oneshot::Sender<StatusCode>),
 }
 
@@ -144,7 +144,8 @@ impl<L: Limiter, R> Admission<L, R> {
         R: Reject<B>,
     {
         if charge.charges.iter().any(|charge| charge.overflows) {
-            return self.decide_with_overflow(charge, parts);
+            let answer = (!self.may_queue(charge)).then(|| self.request_for(charge, false));
+            return self.defer(charge, answer, parts);
         }
         self.decide_in_turn(charge, parts)
     }
@@ -189,7 +190,7 @@ impl<L: Limiter, R> Admission<L, R> {
         match self.request_for(charge, false) {
             Pending::Ready(answer) => {
                 let reservation = report(self, answer, charge)?;
-                Some(ShadowRequest(ShadowCharge::Decided(reservation)))
+                Some(ShadowRequest::Decided(reservation))
             }
             Pending::Later(answer) => Self::watch_later(self, answer, charge.keep()),
         }
@@ -216,7 +217,7 @@ impl<L: Limiter, R> Admission<L, R> {
                 reservation.settle_in_background(&parts_of(status));
             }
         });
-        Some(ShadowRequest(ShadowCharge::Pending(sender)))
+        Some(ShadowRequest::Pending(sender))
     }
 
     /// Without Redis every limiter answers at once.
@@ -248,12 +249,12 @@ fn report<L: Limiter, R>(
 impl<L: Limiter, R: Send + Sync + 'static> ShadowRequest<L, R> {
     /// Corrects the charge by the response.
     pub fn settle(self, status: StatusCode) {
-        match self.0 {
-            ShadowCharge::Decided(reservation) => {
+        match self {
+            Self::Decided(reservation) => {
                 reservation.settle_in_background(&parts_of(status));
             }
             #[cfg(feature = "shared")]
-            ShadowCharge::Pending(sender) => drop(sender.send(status)),
+            Self::Pending(sender) => drop(sender.send(status)),
         }
     }
 }

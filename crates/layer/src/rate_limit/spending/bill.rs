@@ -17,11 +17,9 @@ use super::{
     settings::{Exhausted, Missing, Spending},
 };
 use crate::{
-    observe::SpendSource,
-    rate_limit::{
-        admission::Unreadable,
-        reservation::{Reservation, SpentCharge},
-    },
+    middleware::setup_diagnostics::Unreadable,
+    observe::{SpendSource, SpentReport},
+    rate_limit::reservation::Reservation,
     spend::SpendReader,
 };
 use tower_ratelimit_core::{
@@ -310,13 +308,14 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
             .spent
             .has_late_tokens()
             .then(|| self.reservation.late_charge());
-        self.reservation.close(&SpentCharge {
-            decision: passed,
-            after: limits.clone().map(|limit| limit.charged).collect(),
+        let kept: SmallList<_, 1> = limits.clone().map(|limit| limit.charged).collect();
+        let forgotten: SmallList<_, 1> = limits.map(Balance::forgotten).collect();
+        let report = SpentReport {
             source,
-            forgotten: limits.map(Balance::forgotten).collect(),
-            error: self.error,
-        });
+            forgotten_by_each: forgotten.as_slice(),
+        };
+        let error = self.error.as_deref();
+        (self.reservation).close(passed.as_ref(), kept.as_slice(), report, error);
         if let Some(late) = late {
             let balances = self.balances;
             self.spent.end(move |tokens| {

@@ -53,6 +53,21 @@ enum Phase {
     Settled(Arc<LateCharge>),
 }
 
+impl State {
+    /// Adds tokens, which the bill charges if it has settled, or when it has. Returns what charges them now.
+    fn add(&mut self, tokens: &Tokens) -> Option<Arc<LateCharge>> {
+        self.tokens.add(tokens);
+        match &mut self.phase {
+            Phase::Open(_) => None,
+            Phase::Settling(added) => {
+                added.push(tokens.or_model_of(&self.tokens));
+                None
+            }
+            Phase::Settled(late) => Some(Arc::clone(late)),
+        }
+    }
+}
+
 impl Spent {
     pub(in crate::rate_limit) fn new(tokens: Tokens) -> Self {
         let state = State {
@@ -101,15 +116,7 @@ impl Spent {
             if state.is_used {
                 return;
             }
-            state.tokens.add(&passed);
-            match &mut state.phase {
-                Phase::Open(_) => None,
-                Phase::Settling(added) => {
-                    added.push(passed.clone());
-                    None
-                }
-                Phase::Settled(late) => Some(Arc::clone(late)),
-            }
+            state.add(&passed)
         };
         if let Some(late) = late {
             late(&passed);
@@ -133,18 +140,9 @@ impl Spent {
                 // The estimates of the layer go, and the model stays.
                 state.tokens = state.tokens.output_of_model(0);
             }
-            state.tokens.add(tokens);
+            let late = state.add(tokens);
             // Its price is that of the model that has responded.
-            let tokens = tokens.or_model_of(&state.tokens);
-            let late = match &mut state.phase {
-                Phase::Open(_) => None,
-                Phase::Settling(added) => {
-                    added.push(tokens.clone());
-                    None
-                }
-                Phase::Settled(late) => Some(Arc::clone(late)),
-            };
-            (late, tokens)
+            (late, tokens.or_model_of(&state.tokens))
         };
         if let Some(late) = late {
             late(&tokens);

@@ -36,7 +36,7 @@ use tower_ratelimit_core::{
 };
 
 /// The state of a decision that takes several steps.
-pub(super) struct DeferredDecision {
+pub(super) struct PendingDecision {
     /// When the limiter got the last operation; `None` without an observer.
     sent: Option<Instant>,
     trace: DecisionTrace,
@@ -75,7 +75,7 @@ pub(super) enum Purpose {
     Deny,
 }
 
-impl DeferredDecision {
+impl PendingDecision {
     pub(super) const fn new(charge: ChargeRequest<'_>) -> Self {
         Self {
             sent: charge.started,
@@ -163,7 +163,7 @@ impl DeferredDecision {
 }
 
 struct Steps<'a, L, R> {
-    state: &'a mut DeferredDecision,
+    state: &'a mut PendingDecision,
     admission: &'a Admission<L, R>,
     waiting: &'a Waiting,
     charge: ChargeRequest<'a>,
