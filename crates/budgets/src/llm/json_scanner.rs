@@ -5,11 +5,7 @@
 
 use memchr::memchr2;
 
-use super::{
-    json_number::JsonNumber,
-    json_text::{JsonText, MAX_TEXT, whole_text},
-    path_trie::{MAX_NAME, MAX_SEGMENTS, NodeId, PathTrie, Target},
-};
+use super::path_trie::{MAX_NAME, MAX_SEGMENTS, NodeId, PathTrie, Target};
 
 pub(super) trait FoundValues {
     fn number(&mut self, target: Target, value: u64);
@@ -365,4 +361,319 @@ fn child_of(paths: &PathTrie, node: NodeId, name: &[u8]) -> NodeId {
         return paths.unlisted(node);
     }
     paths.child(node, name)
+}
+
+/// The most bytes that are kept: a model's name.
+const MAX_TEXT: usize = 128;
+
+/// The string that begins here, if it ends in these bytes and has no escape, and the bytes behind its quote.
+fn whole_text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = end_of_text(bytes)?;
+    let (text, rest) = (bytes.get(..end)?, bytes.get(end + 1..)?);
+    (bytes[end] == b'"').then_some((text, rest))
+}
+
+/// The place of the first quote or backslash. Most strings are short: a search by vectors would take longer to begin
+/// than to end, so that the first bytes are searched by words.
+fn end_of_text(bytes: &[u8]) -> Option<usize> {
+    const WORDS: usize = 4;
+    const BYTE: u64 = u64::MAX / 0xff;
+    // The lowest set bit is that of the first byte which is 0.
+    let zeros = |word: u64| word.wrapping_sub(BYTE) & !word & (BYTE << 7);
+    let mut at = 0;
+    for _ in 0..WORDS {
+        let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk) else {
+            break;
+        };
+        let word = u64::from_le_bytes(*word);
+        let of = |byte: u8| zeros(word ^ (BYTE * u64::from(byte)));
+        let ends = of(b'"') | of(b'\\');
+        if ends != 0 {
+            return Some(at + (ends.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+    }
+    Some(at + memchr2(b'"', b'\\', bytes.get(at..)?)?)
+}
+
+/// A string that is being read. It survives a split at any byte.
+#[derive(Debug)]
+struct JsonText {
+    kept: [u8; MAX_TEXT],
+    /// The bytes of the whole decoded string.
+    length: u64,
+    escape: Escape,
+    /// The first half of a pair of surrogates.
+    high: u16,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Escape {
+    None,
+    Started,
+    /// Within the digits of `\u`.
+    Digits {
+        left: u8,
+        value: u16,
+    },
+}
+
+impl JsonText {
+    const fn new() -> Self {
+        Self {
+            kept: [0; MAX_TEXT],
+            length: 0,
+            escape: Escape::None,
+            high: 0,
+        }
+    }
+
+    const fn start(&mut self) {
+        self.length = 0;
+        self.escape = Escape::None;
+        self.high = 0;
+    }
+
+    /// The bytes of the string after decoding.
+    const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The string, if all of it was kept.
+    fn whole(&self) -> Option<&[u8]> {
+        let length = usize::try_from(self.length).ok()?;
+        self.kept.get(..length)
+    }
+
+    /// Reads up to the quote that ends the string. Returns the rest behind the quote, or `None` without one.
+    fn read<'b>(&mut self, mut bytes: &'b [u8], keeps: bool) -> Option<&'b [u8]> {
+        loop {
+            match self.escape {
+                Escape::None => {
+                    let end = memchr2(b'"', b'\\', bytes);
+                    let plain = end.map_or(bytes, |end| &bytes[..end]);
+                    if !plain.is_empty() {
+                        self.high = 0;
+                        self.push(plain, keeps);
+                    }
+                    let end = end?;
+                    let byte = bytes[end];
+                    bytes = &bytes[end + 1..];
+                    if byte == b'"' {
+                        return Some(bytes);
+                    }
+                    self.escape = Escape::Started;
+                }
+                Escape::Started => {
+                    let (byte, rest) = bytes.split_first()?;
+                    bytes = rest;
+                    self.escape = Escape::None;
+                    self.unescape(*byte, keeps);
+                }
+                Escape::Digits { left, value } => {
+                    let (byte, rest) = bytes.split_first()?;
+                    bytes = rest;
+                    let digit = char::from(*byte).to_digit(16).unwrap_or(0) as u16;
+                    let value = value << 4 | digit;
+                    if left > 1 {
+                        let left = left - 1;
+                        self.escape = Escape::Digits { left, value };
+                    } else {
+                        self.escape = Escape::None;
+                        self.push_unit(value, keeps);
+                    }
+                }
+            }
+        }
+    }
+
+    fn unescape(&mut self, byte: u8, keeps: bool) {
+        let decoded = match byte {
+            b'u' => {
+                self.escape = Escape::Digits { left: 4, value: 0 };
+                return;
+            }
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            other => other,
+        };
+        self.high = 0;
+        self.push(&[decoded], keeps);
+    }
+
+    /// Adds a unit of UTF-16. A half that has no other half is no character, and adds nothing.
+    fn push_unit(&mut self, unit: u16, keeps: bool) {
+        let high = std::mem::take(&mut self.high);
+        if (0xd800..0xdc00).contains(&unit) {
+            self.high = unit;
+            return;
+        }
+        let pair = [high, unit];
+        let units = if high == 0 { &pair[1..] } else { &pair[..] };
+        for decoded in char::decode_utf16(units.iter().copied()).flatten() {
+            self.push(decoded.encode_utf8(&mut [0; 4]).as_bytes(), keeps);
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8], keeps: bool) {
+        if keeps && let Ok(start) = usize::try_from(self.length) {
+            let end = start.saturating_add(bytes.len());
+            if let Some(room) = self.kept.get_mut(start..end) {
+                room.copy_from_slice(bytes);
+            }
+        }
+        self.length = self.length.saturating_add(bytes.len() as u64);
+    }
+}
+
+/// A whole number that is being read, in any spelling: `1000`, `1000.0` and `1e3` are one. It survives a split at any byte.
+#[derive(Debug)]
+struct JsonNumber {
+    /// The digits so far, without the zeros at their end.
+    digits: u64,
+    /// The zeros behind them.
+    zeros: u16,
+    /// The digits behind the point.
+    decimals: u16,
+    exponent: u16,
+    part: Part,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Whole,
+    Decimals,
+    Exponent {
+        is_negative: bool,
+    },
+    /// No number, or one that is too large.
+    Unreadable,
+}
+
+impl JsonNumber {
+    const fn new() -> Self {
+        Self {
+            digits: 0,
+            zeros: 0,
+            decimals: 0,
+            exponent: 0,
+            part: Part::Whole,
+        }
+    }
+
+    /// Reads a byte. Returns whether it belongs to the number.
+    fn read(&mut self, byte: u8) -> bool {
+        let read = match (byte, self.part) {
+            (b'0'..=b'9', Part::Unreadable) => Some(()),
+            (b'0'..=b'9', Part::Exponent { .. }) => self.push_exponent(byte - b'0'),
+            (b'0'..=b'9', _) => self.push(byte - b'0'),
+            (b'.', Part::Whole) => self.begin(Part::Decimals),
+            (b'e' | b'E', Part::Whole | Part::Decimals) => {
+                self.begin(Part::Exponent { is_negative: false })
+            }
+            (b'-', Part::Exponent { .. }) => self.begin(Part::Exponent { is_negative: true }),
+            (b'+', Part::Exponent { .. }) => Some(()),
+            (b'.' | b'e' | b'E' | b'+' | b'-', _) => None,
+            _ => return false,
+        };
+        if read.is_none() {
+            self.part = Part::Unreadable;
+        }
+        true
+    }
+
+    const fn begin(&mut self, part: Part) -> Option<()> {
+        self.part = part;
+        Some(())
+    }
+
+    fn push_exponent(&mut self, digit: u8) -> Option<()> {
+        let exponent = self.exponent.checked_mul(10)?;
+        self.exponent = exponent.checked_add(u16::from(digit))?;
+        Some(())
+    }
+
+    fn push(&mut self, digit: u8) -> Option<()> {
+        let is_decimal = self.part == Part::Decimals;
+        self.decimals = self.decimals.checked_add(u16::from(is_decimal))?;
+        if digit == 0 {
+            self.zeros = self.zeros.checked_add(1)?;
+            return Some(());
+        }
+        if self.digits > 0 {
+            let scale = 10_u64.checked_pow(u32::from(self.zeros) + 1)?;
+            self.digits = self.digits.checked_mul(scale)?;
+        }
+        self.digits = self.digits.checked_add(u64::from(digit))?;
+        self.zeros = 0;
+        Some(())
+    }
+
+    /// The number; `None` if it is not whole, or too large.
+    fn value(&self) -> Option<u64> {
+        let exponent = match self.part {
+            Part::Unreadable => return None,
+            _ if self.digits == 0 => return Some(0),
+            Part::Exponent { is_negative: true } => -i32::from(self.exponent),
+            _ => i32::from(self.exponent),
+        };
+        // The last digit is no 0, so that a negative power leaves a fraction.
+        let power = i32::from(self.zeros) - i32::from(self.decimals) + exponent;
+        let scale = 10_u64.checked_pow(u32::try_from(power).ok()?)?;
+        self.digits.checked_mul(scale)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::JsonNumber;
+
+    fn of(text: &str) -> Option<u64> {
+        let mut number = JsonNumber::new();
+        assert!(text.bytes().all(|byte| number.read(byte)), "{text}");
+        number.value()
+    }
+
+    #[test]
+    fn whole_numbers_have_one_value_in_every_spelling() {
+        for text in [
+            "1000",
+            "1000.0",
+            "1e3",
+            "1E+3",
+            "10000e-1",
+            "0.001e6",
+            "1000.000e0",
+        ] {
+            assert_eq!(of(text), Some(1_000), "{text}");
+        }
+        for text in ["0", "0.0", "0e9999", "0.000e-7"] {
+            assert_eq!(of(text), Some(0), "{text}");
+        }
+        assert_eq!(of("102030"), Some(102_030));
+        assert_eq!(of("1.5e1"), Some(15));
+        assert_eq!(of("18446744073709551615"), Some(u64::MAX));
+        assert_eq!(of("1844674407370955161.5e1"), Some(u64::MAX));
+    }
+
+    #[test]
+    fn fractions_and_numbers_that_are_too_large_have_none() {
+        for text in [
+            "1.5",
+            "1e-1",
+            "1000.0001",
+            "18446744073709551616",
+            "1e20",
+            "2e19",
+            "1e99999999999999",
+            "1.2.3",
+            "1-2",
+            "1e3e4",
+        ] {
+            assert_eq!(of(text), None, "{text}");
+        }
+    }
 }

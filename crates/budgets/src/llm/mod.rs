@@ -34,9 +34,7 @@
 pub mod declared_layer;
 mod event_stream;
 mod formats;
-mod json_number;
 mod json_scanner;
-mod json_text;
 mod path_trie;
 mod usage;
 
