@@ -6,6 +6,8 @@
 //! `tower-ratelimit` hands all of it on as its module `key`; items that are hidden here serve its other packages of the
 //! same release.
 
+mod forwarded_entries;
+
 #[doc(hidden)]
 pub mod client_ip;
 
