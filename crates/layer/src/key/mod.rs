@@ -1,6 +1,5 @@
 //! Keys that a request has: its peer, its route, what it sent, its credentials.
 
-mod credentials;
 #[doc(hidden)]
 pub mod peer;
 #[doc(hidden)]
@@ -14,8 +13,7 @@ pub use self::route::MatchedRoute;
 #[doc(hidden)]
 pub use self::route::matched_route;
 pub use self::{
-    credentials::{BasicUser, BearerToken},
     peer::GroupedPeerIp,
     route::RequestMethod,
-    sent_value::{Cookie, QueryParameter},
+    sent_value::{BasicUser, BearerToken, Cookie, QueryParameter},
 };
