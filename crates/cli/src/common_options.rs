@@ -13,7 +13,7 @@ use tower_ratelimit_service::{OperatorSettings, StoreSettings, TlsFiles};
 #[command(next_help_heading = "Rules")]
 pub(crate) struct Files {
     /// Reads changed files again, without SIGHUP.
-    #[arg(long, env = "TOWER_RATELIMIT_WATCH")]
+    #[arg(long)]
     pub(crate) watch: bool,
 }
 
@@ -22,29 +22,14 @@ pub(crate) struct Files {
 pub(crate) struct Tls {
     /// The certificate for TLS, in PEM, followed by the intermediate ones. Default: no TLS. Changed
     /// TLS files are read again.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "tls_key",
-        env = "TOWER_RATELIMIT_TLS_CERT"
-    )]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// The key of the certificate, in PEM.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "tls_cert",
-        env = "TOWER_RATELIMIT_TLS_KEY"
-    )]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// Authorities, in PEM: each client has to present a certificate that one of them signed.
     /// Default: clients present none.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "tls_cert",
-        env = "TOWER_RATELIMIT_TLS_CLIENT_CA"
-    )]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 }
 
@@ -61,66 +46,41 @@ impl Tls {
 pub(crate) struct Redis {
     /// The Redis in which all instances count together, such as redis://127.0.0.1. Default: this
     /// process counts alone.
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "TOWER_RATELIMIT_REDIS",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "URL", hide_env_values = true)]
     redis: Option<String>,
     /// A file with the password of Redis, instead of in the URL. This file and the next three are
     /// read again for each connection, and on SIGHUP.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "redis",
-        env = "TOWER_RATELIMIT_REDIS_PASSWORD_FILE"
-    )]
+    #[arg(long, value_name = "FILE", requires = "redis")]
     redis_password_file: Option<PathBuf>,
     /// The authorities that sign the certificate of Redis, in PEM, for a URL that begins with
     /// rediss. Default: those of the system.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "redis",
-        env = "TOWER_RATELIMIT_REDIS_TLS_CA"
-    )]
+    #[arg(long, value_name = "FILE", requires = "redis")]
     redis_tls_ca: Option<PathBuf>,
     /// The certificate that Redis requires of its clients, in PEM, followed by the intermediate ones.
     /// Default: none.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires_all = ["redis", "redis_tls_key"],
-        env = "TOWER_RATELIMIT_REDIS_TLS_CERT"
-    )]
+    #[arg(long, value_name = "FILE", requires_all = ["redis", "redis_tls_key"])]
     redis_tls_cert: Option<PathBuf>,
     /// The key of --redis-tls-cert, in PEM.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "redis_tls_cert",
-        env = "TOWER_RATELIMIT_REDIS_TLS_KEY"
-    )]
+    #[arg(long, value_name = "FILE", requires = "redis_tls_cert")]
     redis_tls_key: Option<PathBuf>,
     /// A file that keeps the counts across restarts: restored at the start, saved each minute and
     /// at the end. Not with --redis, which keeps them. Default: all keys start afresh.
-    #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_STATE")]
+    #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// The prefix of all keys in Redis.
-    #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
+    #[arg(long, value_name = "PREFIX")]
     redis_prefix: Option<String>,
     /// The address of Redis is a proxy that sends each command to the server of its first key, as
     /// Envoy and twemproxy do. Default: it is a server, or of a URL that names a cluster or sentinels.
-    #[arg(long, requires = "redis", env = "TOWER_RATELIMIT_REDIS_SHARDING_PROXY")]
+    #[arg(long, requires = "redis")]
     redis_sharding_proxy: bool,
     /// The deadline of Redis for a decision. Default: 15ms in `serve`, since Envoy waits 20ms by
     /// default; 50ms in `gateway`.
-    #[arg(long, value_name = "TIME", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     redis_deadline: Option<Duration>,
     /// Is ready (/readyz) only while Redis responds. Default: ready, and --on-failure or
     /// store.on_failure of the rules decides.
-    #[arg(long, env = "TOWER_RATELIMIT_READY_NEEDS_STORE")]
+    #[arg(long)]
     ready_needs_store: bool,
 }
 
@@ -143,7 +103,7 @@ impl Redis {
 pub(crate) struct Drain {
     /// How long new requests are accepted after SIGTERM at most, so that callers can notice; less
     /// if no connection has been open for a second.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, env = "TOWER_RATELIMIT_DRAIN")]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
     pub(crate) drain: Duration,
 }
 
@@ -152,34 +112,19 @@ pub(crate) struct Drain {
 pub(crate) struct Operators {
     /// The address of the admin service, for operators and `top`; off is no such service. An
     /// address that other machines can reach needs --admin-token-file.
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:6070",
-        env = "TOWER_RATELIMIT_ADMIN"
-    )]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6070")]
     admin: OrOff,
     /// A file with the token for operators, of at least 32 characters.
-    #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_ADMIN_TOKEN_FILE")]
+    #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     /// A further host name that the admin service accepts.
-    #[arg(
-        long,
-        value_name = "HOST",
-        value_delimiter = ',',
-        env = "TOWER_RATELIMIT_ADMIN_HOST"
-    )]
+    #[arg(long, value_name = "HOST", value_delimiter = ',')]
     admin_host: Vec<String>,
     /// Whether the admin service has a page of limits as they act.
-    #[arg(
-        long,
-        value_name = "on|off",
-        default_value = "on",
-        env = "TOWER_RATELIMIT_ADMIN_PAGE"
-    )]
+    #[arg(long, value_name = "on|off", default_value = "on")]
     admin_page: OnOff,
     /// Reveals keys, such as addresses, to operators and in the log. Default: digests.
-    #[arg(long, env = "TOWER_RATELIMIT_REVEAL_KEYS")]
+    #[arg(long)]
     reveal_keys: bool,
 }
 
@@ -290,9 +235,9 @@ mod tests {
         }
     }
 
-    use clap::{Arg, Command, CommandFactory as _};
+    use clap::{Arg, Command};
 
-    use crate::Arguments;
+    use crate::program;
 
     fn options<'c>(arguments: &'c Command, command: &str) -> Vec<&'c Arg> {
         let command = arguments.find_subcommand(command).expect("a command");
@@ -312,7 +257,7 @@ mod tests {
 
     #[test]
     fn options_of_one_name_are_one_option() {
-        let arguments = Arguments::command();
+        let arguments = program();
         let of_serve = options(&arguments, "serve");
         let mut shared = Vec::new();
         for option in options(&arguments, "gateway") {

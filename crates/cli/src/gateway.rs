@@ -14,13 +14,13 @@ use crate::{
 #[derive(Debug, Args)]
 pub(crate) struct Gateway {
     /// Rule files, or directories of *.yaml, *.yml, *.json and *.toml, as `check` takes them.
-    #[arg(required = true, env = "TOWER_RATELIMIT_RULES", value_delimiter = ',')]
+    #[arg(required = true, value_delimiter = ',')]
     rules: Vec<PathBuf>,
     #[command(flatten)]
     files: Files,
     /// The server that receives the requests, such as http://127.0.0.1:8080, or https://api.internal
     /// by TLS.
-    #[arg(long, value_name = "URL", env = "TOWER_RATELIMIT_UPSTREAM")]
+    #[arg(long, value_name = "URL")]
     upstream: Upstream,
     #[command(flatten)]
     to_upstream: ToUpstream,
@@ -30,8 +30,7 @@ pub(crate) struct Gateway {
         help_heading = "Listeners",
         value_name = "ADDRESS",
         value_parser = address,
-        default_value = "0.0.0.0:8000",
-        env = "TOWER_RATELIMIT_LISTEN"
+        default_value = "0.0.0.0:8000"
     )]
     listen: SocketAddr,
     #[command(flatten)]
@@ -40,48 +39,10 @@ pub(crate) struct Gateway {
     redis: Redis,
     /// A page in HTML, of at most 256 KiB, for denied requests of browsers; {retry_after} in it is
     /// replaced by the seconds to wait. Default: a problem document in JSON, as programs get it.
-    #[arg(
-        long,
-        help_heading = "Rules",
-        value_name = "FILE",
-        env = "TOWER_RATELIMIT_DENIED_PAGE"
-    )]
+    #[arg(long, help_heading = "Rules", value_name = "FILE")]
     denied_page: Option<PathBuf>,
-    /// The longest body of a request, in bytes, or with a unit as in 64k, 10m, 1g; a longer one
-    /// gets 413. Default: no limit.
-    #[arg(long, help_heading = "Limits of every request", value_name = "SIZE", value_parser = size, env = "TOWER_RATELIMIT_MAX_BODY")]
-    max_body: Option<u64>,
-    /// The most concurrent requests, and the most concurrent WebSockets; one more gets 503.
-    #[arg(
-        long,
-        help_heading = "Limits of every request",
-        value_name = "COUNT",
-        default_value_t = 1024,
-        env = "TOWER_RATELIMIT_MAX_IN_FLIGHT"
-    )]
-    max_in_flight: usize,
-    /// The most connections of clients. If all are in use, a new one evicts the connection that has
-    /// been idle longest.
-    #[arg(
-        long,
-        help_heading = "Limits of every request",
-        value_name = "COUNT",
-        default_value_t = 4096,
-        env = "TOWER_RATELIMIT_MAX_CONNECTIONS"
-    )]
-    max_connections: usize,
-    /// The most connections of one client, by its address; a further one closes at once. Loopback
-    /// addresses and the proxies of client_ip.trust have no such limit; off removes it. Default: a
-    /// 32nd of --max-connections, at least 8.
-    #[arg(long, help_heading = "Limits of every request", value_name = "COUNT", value_parser = count_or_off, env = "TOWER_RATELIMIT_MAX_CONNECTIONS_PER_CLIENT")]
-    max_connections_per_client: Option<usize>,
-    /// The longest time until the upstream's response begins; then the client gets 504.
-    #[arg(long, help_heading = "Limits of every request", value_name = "TIME", default_value = "60s", value_parser = time, env = "TOWER_RATELIMIT_TIMEOUT")]
-    timeout: Duration,
-    /// The longest silence in both directions of a WebSocket, or of an exchange whose response has
-    /// begun; 0 is no limit.
-    #[arg(long, help_heading = "Limits of every request", value_name = "TIME", default_value = "1h", value_parser = time, env = "TOWER_RATELIMIT_IDLE_TIMEOUT")]
-    idle_timeout: Duration,
+    #[command(flatten)]
+    limits: Limits,
     #[command(flatten)]
     drain: Drain,
     /// The address of /metrics and the probes /healthz and /readyz, without TLS; off is no
@@ -90,8 +51,7 @@ pub(crate) struct Gateway {
         long,
         help_heading = "Listeners",
         value_name = "ADDRESS",
-        default_value = "127.0.0.1:6071",
-        env = "TOWER_RATELIMIT_HTTP"
+        default_value = "127.0.0.1:6071"
     )]
     http: OrOff,
     #[command(flatten)]
@@ -100,50 +60,58 @@ pub(crate) struct Gateway {
     log: Log,
 }
 
-// Without a doc comment, as the options that several services share.
+// Without a doc comment, as the options that several services share: clap would take it for that of the command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits of every request")]
+struct Limits {
+    /// The longest body of a request, in bytes, or with a unit as in 64k, 10m, 1g; a longer one
+    /// gets 413. Default: no limit.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_body: Option<u64>,
+    /// The most concurrent requests, and the most concurrent WebSockets; one more gets 503.
+    #[arg(long, value_name = "COUNT", default_value_t = 1024)]
+    max_in_flight: usize,
+    /// The most connections of clients. If all are in use, a new one evicts the connection that has
+    /// been idle longest.
+    #[arg(long, value_name = "COUNT", default_value_t = 4096)]
+    max_connections: usize,
+    /// The most connections of one client, by its address; a further one closes at once. Loopback
+    /// addresses and the proxies of client_ip.trust have no such limit; off removes it. Default: a
+    /// 32nd of --max-connections, at least 8.
+    #[arg(long, value_name = "COUNT", value_parser = count_or_off)]
+    max_connections_per_client: Option<usize>,
+    /// The longest time until the upstream's response begins; then the client gets 504.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    timeout: Duration,
+    /// The longest silence in both directions of a WebSocket, or of an exchange whose response has
+    /// begun; 0 is no limit.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time)]
+    idle_timeout: Duration,
+}
+
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Upstream")]
 struct ToUpstream {
     /// Authorities, in PEM: one of them has to have signed the certificate of an https:// upstream.
     /// Default: those of the system. Changed files are read again.
-    #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_UPSTREAM_CA")]
+    #[arg(long, value_name = "FILE")]
     upstream_ca: Option<PathBuf>,
     /// The gateway's certificate for the upstream, in PEM, followed by the intermediate ones.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "upstream_key",
-        env = "TOWER_RATELIMIT_UPSTREAM_CERT"
-    )]
+    #[arg(long, value_name = "FILE", requires = "upstream_key")]
     upstream_cert: Option<PathBuf>,
     /// The key of --upstream-cert, in PEM.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "upstream_cert",
-        env = "TOWER_RATELIMIT_UPSTREAM_KEY"
-    )]
+    #[arg(long, value_name = "FILE", requires = "upstream_cert")]
     upstream_key: Option<PathBuf>,
     /// The name in the upstream's certificate, and in SNI. Default: the host of --upstream.
-    #[arg(long, value_name = "NAME", env = "TOWER_RATELIMIT_UPSTREAM_NAME")]
+    #[arg(long, value_name = "NAME")]
     upstream_name: Option<String>,
     /// The Host that the upstream receives: keep is the client's, upstream is that of --upstream, or
     /// --upstream-name.
-    #[arg(
-        long,
-        value_name = "keep|upstream",
-        default_value = "keep",
-        env = "TOWER_RATELIMIT_UPSTREAM_HOST"
-    )]
+    #[arg(long, value_name = "keep|upstream", default_value = "keep")]
     upstream_host: UpstreamHost,
     /// The version of HTTP for the upstream: auto is the one that an https:// upstream selects, and
     /// without TLS HTTP/1.1, and HTTP/2 for gRPC. WebSockets use HTTP/1.1.
-    #[arg(
-        long,
-        value_name = "auto|1|2",
-        default_value = "auto",
-        env = "TOWER_RATELIMIT_UPSTREAM_HTTP"
-    )]
+    #[arg(long, value_name = "auto|1|2", default_value = "auto")]
     upstream_http: UpstreamHttp,
 }
 
@@ -198,12 +166,12 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     settings.tls = gateway.tls.files();
     gateway.redis.set(&mut settings.store);
     settings.denied_page = gateway.denied_page;
-    settings.max_body = gateway.max_body;
-    settings.max_in_flight = gateway.max_in_flight;
-    settings.max_connections = gateway.max_connections;
-    settings.max_connections_per_client = gateway.max_connections_per_client;
-    settings.timeout = gateway.timeout;
-    settings.idle_timeout = match gateway.idle_timeout {
+    settings.max_body = gateway.limits.max_body;
+    settings.max_in_flight = gateway.limits.max_in_flight;
+    settings.max_connections = gateway.limits.max_connections;
+    settings.max_connections_per_client = gateway.limits.max_connections_per_client;
+    settings.timeout = gateway.limits.timeout;
+    settings.idle_timeout = match gateway.limits.idle_timeout {
         Duration::ZERO => Duration::MAX,
         time => time,
     };

@@ -28,33 +28,17 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug, Args)]
 pub(crate) struct Healthcheck {
     /// The HTTP address of the service.
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        value_parser = address,
-        default_value = "127.0.0.1:8080",
-        env = "TOWER_RATELIMIT_HTTP"
-    )]
+    #[arg(long, value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8080")]
     http: SocketAddr,
     /// Uses TLS. The service's certificate is not checked: the request has no secrets.
-    #[arg(long, env = "TOWER_RATELIMIT_HTTP_TLS")]
+    #[arg(long)]
     http_tls: bool,
     /// The certificate to present if the service requires one of clients, in PEM. In the service's
     /// environment this is its own.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "tls_key",
-        env = "TOWER_RATELIMIT_TLS_CERT"
-    )]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// The key of the certificate, in PEM.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "tls_cert",
-        env = "TOWER_RATELIMIT_TLS_KEY"
-    )]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 }
 

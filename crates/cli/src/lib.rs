@@ -36,7 +36,7 @@ use std::{
     path::Path,
 };
 
-use clap::{Parser, Subcommand, error::ErrorKind};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::ErrorKind};
 
 use self::{
     check::Check,
@@ -108,7 +108,10 @@ where
     T: Into<OsString> + Clone,
 {
     let arguments = as_reference(arguments.into_iter().map(Into::into).collect());
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let mut program = program();
+    let matches = program.try_get_matches_from_mut(arguments);
+    let parsed = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
+    let arguments = match parsed.map_err(|error| error.format(&mut program)) {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help without arguments goes to the standard output.
@@ -137,6 +140,28 @@ where
             USAGE
         }
     }
+}
+
+/// The commands with their options. Each option of a service has an environment variable with its name, as in
+/// `TOWER_RATELIMIT_GRPC` for `--grpc`.
+fn program() -> clap::Command {
+    let program = Arguments::command();
+    #[cfg(feature = "serve")]
+    let program =
+        ["serve", "gateway", "healthcheck"]
+            .into_iter()
+            .fold(program, |program, service| {
+                program.mut_subcommand(service, |service| {
+                    service.mut_args(|option| {
+                        let name = option.get_id().as_str().to_ascii_uppercase();
+                        match option.get_env() {
+                            None => option.env(format!("TOWER_RATELIMIT_{name}")),
+                            Some(_) => option,
+                        }
+                    })
+                })
+            });
+    program
 }
 
 /// The arguments with the command `envoy`, if the program has the name of Envoy's reference service and no arguments: then

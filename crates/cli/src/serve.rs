@@ -22,11 +22,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// Rule files of Envoy's rate limit service, or directories of *.yaml, *.yml and *.json.
-    #[arg(
-        required_unless_present_any = ["auth_rules", "xds"],
-        env = "TOWER_RATELIMIT_RULES",
-        value_delimiter = ','
-    )]
+    #[arg(required_unless_present_any = ["auth_rules", "xds"], value_delimiter = ',')]
     rules: Vec<PathBuf>,
     /// Rule files of tower-ratelimit, as for `check`: /v1/auth decides by them for nginx, Caddy and
     /// Traefik.
@@ -34,8 +30,7 @@ pub(crate) struct Serve {
         long,
         help_heading = "Rules",
         value_name = "FILES",
-        value_delimiter = ',',
-        env = "TOWER_RATELIMIT_AUTH_RULES"
+        value_delimiter = ','
     )]
     auth_rules: Vec<PathBuf>,
     /// The networks of the proxies that may use /v1/auth.
@@ -44,12 +39,11 @@ pub(crate) struct Serve {
         help_heading = "Rules",
         value_name = "CIDR",
         value_delimiter = ',',
-        default_value = "127.0.0.0/8,::1/128",
-        env = "TOWER_RATELIMIT_TRUST"
+        default_value = "127.0.0.0/8,::1/128"
     )]
     trust: Vec<IpNet>,
     /// Allows a domain in several files.
-    #[arg(long, help_heading = "Rules", env = "TOWER_RATELIMIT_MERGE_DOMAINS")]
+    #[arg(long, help_heading = "Rules")]
     merge_domains: bool,
     #[command(flatten)]
     files: Files,
@@ -63,21 +57,15 @@ pub(crate) struct Serve {
         help_heading = "Listeners",
         value_name = "ADDRESS",
         value_parser = address,
-        default_value = "127.0.0.1:8081",
-        env = "TOWER_RATELIMIT_GRPC"
+        default_value = "127.0.0.1:8081"
     )]
     grpc: SocketAddr,
     /// A Unix socket for the gRPC service, which replaces --grpc.
-    #[arg(
-        long,
-        help_heading = "Listeners",
-        value_name = "PATH",
-        env = "TOWER_RATELIMIT_GRPC_UDS"
-    )]
+    #[arg(long, help_heading = "Listeners", value_name = "PATH")]
     grpc_uds: Option<PathBuf>,
     /// The maximum age of a gRPC connection, plus or minus a tenth; its caller then connects again.
     /// 0 is none.
-    #[arg(long, help_heading = "Listeners", value_name = "TIME", default_value = "24h", value_parser = time, env = "TOWER_RATELIMIT_GRPC_MAX_AGE")]
+    #[arg(long, help_heading = "Listeners", value_name = "TIME", default_value = "24h", value_parser = time)]
     grpc_max_age: Duration,
     /// The address of the HTTP service: /v1/check, /v1/auth, /json, /metrics, and the probes
     /// /healthz and /readyz.
@@ -86,8 +74,7 @@ pub(crate) struct Serve {
         help_heading = "Listeners",
         value_name = "ADDRESS",
         value_parser = address,
-        default_value = "127.0.0.1:8080",
-        env = "TOWER_RATELIMIT_HTTP"
+        default_value = "127.0.0.1:8080"
     )]
     http: SocketAddr,
     #[command(flatten)]
@@ -95,12 +82,7 @@ pub(crate) struct Serve {
     #[command(flatten)]
     tls: Tls,
     /// Uses TLS for HTTP as well.
-    #[arg(
-        long,
-        help_heading = "TLS",
-        requires = "tls_cert",
-        env = "TOWER_RATELIMIT_HTTP_TLS"
-    )]
+    #[arg(long, help_heading = "TLS", requires = "tls_cert")]
     http_tls: bool,
     #[command(flatten)]
     redis: Redis,
@@ -109,8 +91,7 @@ pub(crate) struct Serve {
         long,
         help_heading = "Counts",
         value_name = "HOW",
-        default_value = "local",
-        env = "TOWER_RATELIMIT_ON_FAILURE"
+        default_value = "local"
     )]
     on_failure: Failure,
     /// The number of keys to count without Redis; a new key then evicts the one that has used the
@@ -119,70 +100,57 @@ pub(crate) struct Serve {
         long,
         help_heading = "Counts",
         value_name = "COUNT",
-        default_value_t = 262_144,
-        env = "TOWER_RATELIMIT_MAX_KEYS"
+        default_value_t = 262_144
     )]
     max_keys: usize,
     /// A file with a secret of at least 32 characters, the same for all instances that count together:
     /// each then accepts the reservations of all, also after a restart. Only with --redis or --state.
     /// Default: each process accepts its own.
-    #[arg(
-        long,
-        help_heading = "Counts",
-        value_name = "FILE",
-        env = "TOWER_RATELIMIT_RESERVATION_KEY_FILE"
-    )]
+    #[arg(long, help_heading = "Counts", value_name = "FILE")]
     reservation_key_file: Option<PathBuf>,
     #[command(flatten)]
     drain: Drain,
+    #[command(flatten)]
+    responses: Responses,
+    #[command(flatten)]
+    log: Log,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Answers to Envoy")]
+struct Responses {
     /// Header fields that Envoy adds to its responses: retry-after, draft11, legacy, envoy.
     /// Default: none.
-    #[arg(
-        long,
-        help_heading = "Answers to Envoy",
-        value_name = "SETS",
-        value_delimiter = ',',
-        env = "TOWER_RATELIMIT_RLS_HEADERS"
-    )]
+    #[arg(long, value_name = "SETS", value_delimiter = ',')]
     rls_headers: Vec<HeaderSet>,
     /// The body of Envoy's response to a denied client.
-    #[arg(
-        long,
-        help_heading = "Answers to Envoy",
-        value_name = "BODY",
-        default_value = "empty",
-        env = "TOWER_RATELIMIT_RLS_BODY"
-    )]
+    #[arg(long, value_name = "BODY", default_value = "empty")]
     rls_body: DeniedBody,
     /// Lets all requests pass; their statuses still report exceeded limits.
-    #[arg(
-        long,
-        help_heading = "Answers to Envoy",
-        env = "TOWER_RATELIMIT_SHADOW"
-    )]
+    #[arg(long)]
     shadow: bool,
     /// Denies a request only when all of its limits are exceeded, as if each had `quota_mode`.
-    #[arg(long, help_heading = "Answers to Envoy", env = "TOWER_RATELIMIT_QUOTA")]
+    #[arg(long)]
     quota: bool,
     /// The requests that are charged.
-    #[arg(
-        long,
-        help_heading = "Answers to Envoy",
-        value_name = "WHICH",
-        default_value = "always",
-        env = "TOWER_RATELIMIT_CHARGE"
-    )]
+    #[arg(long, value_name = "WHICH", default_value = "always")]
     charge: Charged,
     /// Adds dynamic metadata to responses: the request, and the `metadata` of the descriptors that
     /// passed.
-    #[arg(
-        long,
-        help_heading = "Answers to Envoy",
-        env = "TOWER_RATELIMIT_METADATA"
-    )]
+    #[arg(long)]
     metadata: bool,
-    #[command(flatten)]
-    log: Log,
+}
+
+impl Responses {
+    fn modes(self) -> Modes {
+        Modes::default()
+            .shadow(self.shadow)
+            .quota(self.quota)
+            .metadata(self.metadata)
+            .charge_admitted(self.charge == Charged::Admitted)
+            .headers(self.rls_headers)
+            .problem_body(self.rls_body == DeniedBody::Problem)
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -250,13 +218,7 @@ fn settings(serve: Serve) -> (Log, Settings) {
     settings.max_keys = serve.max_keys;
     settings.reservation_key_file = serve.reservation_key_file;
     settings.drain = serve.drain.drain;
-    settings.modes = Modes::default()
-        .shadow(serve.shadow)
-        .quota(serve.quota)
-        .metadata(serve.metadata)
-        .charge_admitted(serve.charge == Charged::Admitted)
-        .headers(serve.rls_headers)
-        .problem_body(serve.rls_body == DeniedBody::Problem);
+    settings.modes = serve.responses.modes();
     (serve.log, settings)
 }
 
@@ -265,66 +227,30 @@ fn settings(serve: Serve) -> (Log, Settings) {
 struct Xds {
     /// Takes the limits from the control plane at this URL, such as http://10.0.0.7:18000 or
     /// https://envoy-gateway:18001, and not from files.
-    #[arg(
-        long,
-        value_name = "URL",
-        value_parser = url,
-        conflicts_with_all = ["rules", "auth_rules", "watch"],
-        env = "TOWER_RATELIMIT_XDS"
-    )]
+    #[arg(long, value_name = "URL", value_parser = url, conflicts_with_all = ["rules", "auth_rules", "watch"])]
     xds: Option<Url>,
     /// The name under which the control plane knows this service.
-    #[arg(
-        long,
-        value_name = "ID",
-        default_value = "default",
-        env = "TOWER_RATELIMIT_XDS_NODE"
-    )]
+    #[arg(long, value_name = "ID", default_value = "default")]
     xds_node: String,
     /// Authorities of the control plane, in PEM. Default: those of the system. These files are read
     /// for each connection.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "xds",
-        env = "TOWER_RATELIMIT_XDS_CA"
-    )]
+    #[arg(long, value_name = "FILE", requires = "xds")]
     xds_ca: Option<PathBuf>,
     /// The certificate that this service presents to the control plane, in PEM.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "xds_key",
-        env = "TOWER_RATELIMIT_XDS_CERT"
-    )]
+    #[arg(long, value_name = "FILE", requires = "xds_key")]
     xds_cert: Option<PathBuf>,
     /// The key of that certificate, in PEM.
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "xds_cert",
-        env = "TOWER_RATELIMIT_XDS_KEY"
-    )]
+    #[arg(long, value_name = "FILE", requires = "xds_cert")]
     xds_key: Option<PathBuf>,
     /// The name in the control plane's certificate. Default: the host of the URL.
-    #[arg(
-        long,
-        value_name = "NAME",
-        requires = "xds",
-        env = "TOWER_RATELIMIT_XDS_SERVER_NAME"
-    )]
+    #[arg(long, value_name = "NAME", requires = "xds")]
     xds_server_name: Option<String>,
     /// The most bytes of a set of limits.
-    #[arg(
-        long,
-        value_name = "BYTES",
-        default_value_t = 4 << 20,
-        env = "TOWER_RATELIMIT_XDS_MAX_MESSAGE_BYTES"
-    )]
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
     xds_max_message_bytes: usize,
     /// Starts without limits; until they arrive, decisions are unavailable. Default: nothing
     /// listens until then.
-    #[arg(long, requires = "xds", env = "TOWER_RATELIMIT_XDS_FORCE_START")]
+    #[arg(long, requires = "xds")]
     xds_force_start: bool,
 }
 
@@ -382,33 +308,23 @@ impl Xds {
 struct Rlqs {
     /// Assigns shares of limits to Envoys with the filter rate_limit_quota, which then decide by
     /// themselves. With --redis, instances divide limits together.
-    #[arg(long, env = "TOWER_RATELIMIT_RLQS")]
+    #[arg(long)]
     rlqs: bool,
     /// How long a share lasts without a further message: whole seconds, at least 10. Envoy reports
     /// every 5 seconds. Instances with one Redis need the same.
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = ttl, env = "TOWER_RATELIMIT_RLQS_TTL")]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = ttl)]
     rlqs_ttl: Duration,
     /// How long a bucket without requests is kept.
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time, env = "TOWER_RATELIMIT_RLQS_IDLE")]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
     rlqs_idle: Duration,
     /// Requests in buckets that get no share: beyond a maximum, or with pairs that fit too many
     /// orders.
-    #[arg(
-        long,
-        value_name = "HOW",
-        default_value = "deny",
-        env = "TOWER_RATELIMIT_RLQS_EXCESS"
-    )]
+    #[arg(long, value_name = "HOW", default_value = "deny")]
     rlqs_excess: Excess,
     /// The header of streams with the Envoy's name, so that each keeps its shares when it
     /// reconnects: initial_metadata of Envoy's rlqs_server. Otherwise an Envoy is the address of its
     /// connection.
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_parser = header,
-        env = "TOWER_RATELIMIT_RLQS_CLIENT_HEADER"
-    )]
+    #[arg(long, value_name = "NAME", value_parser = header)]
     rlqs_client_header: Option<HeaderName>,
 }
 

@@ -32,12 +32,7 @@ const OWN: &str = "tower_ratelimit";
 #[command(next_help_heading = "Log")]
 pub(crate) struct Log {
     /// The format of the lines on the standard error stream.
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        default_value = "text",
-        env = "TOWER_RATELIMIT_LOG_FORMAT"
-    )]
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: Format,
     /// The lowest level of the lines: error, warn, info, debug or trace; or a level for each
     /// module, such as warn,hyper=debug.
