@@ -95,7 +95,7 @@ fn settings(variables: &Variables) -> Result<Settings, String> {
     settings.watch = settings.xds.is_none();
     settings.merge_domains = variables.truth("MERGE_DOMAIN_CONFIG")?;
     settings.grpc = address(variables, "GRPC_HOST", "GRPC_PORT", 8081)?;
-    settings.grpc_uds = variables.text("GRPC_UDS").map(PathBuf::from);
+    settings.grpc_uds = variables.path("GRPC_UDS");
     settings.tls = tls(variables)?;
     settings.http = address(variables, "HOST", "PORT", 8080)?;
     settings.prometheus = prometheus(variables)?;
@@ -198,7 +198,7 @@ fn tls(variables: &Variables) -> Result<Option<TlsFiles>, String> {
         file.ok_or_else(|| format!("GRPC_SERVER_USE_TLS needs {name}"))
     };
     let mut files = TlsFiles::new(file("GRPC_SERVER_TLS_CERT")?, file("GRPC_SERVER_TLS_KEY")?);
-    files.client_ca = variables.text("GRPC_CLIENT_TLS_CACERT").map(PathBuf::from);
+    files.client_ca = variables.path("GRPC_CLIENT_TLS_CACERT");
     files.names = [
         "GRPC_SERVER_TLS_CERT",
         "GRPC_SERVER_TLS_KEY",

@@ -64,29 +64,42 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 /// The status line of the response.
 fn status(healthcheck: &Healthcheck) -> io::Result<String> {
     let address = reachable(healthcheck.http);
+    let stream = connect(address)?;
+    let request = format!("GET /readyz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let response = if healthcheck.http_tls {
+        let own = healthcheck
+            .tls_cert
+            .clone()
+            .zip(healthcheck.tls_key.clone());
+        exchange(with_tls(stream, address, own)?, &request, 4_096)?
+    } else {
+        exchange(stream, &request, 4_096)?
+    };
+    Ok(response.lines().next().unwrap_or_default().to_owned())
+}
+
+/// Connects to a service.
+pub(crate) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    if !healthcheck.http_tls {
-        return fetch(stream, address);
-    }
-    let own = healthcheck
-        .tls_cert
-        .clone()
-        .zip(healthcheck.tls_key.clone());
-    fetch(connect(stream, address, own)?, address)
+    Ok(stream)
 }
 
-fn fetch(mut stream: impl Read + Write, address: SocketAddr) -> io::Result<String> {
-    let request = format!("GET /readyz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+/// Sends a request after which the service closes the connection. Returns the response, at most this many bytes.
+pub(crate) fn exchange(
+    mut stream: impl Read + Write,
+    request: &str,
+    most: u64,
+) -> io::Result<String> {
     stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.take(4_096).read_to_string(&mut answer)?;
-    Ok(answer.lines().next().unwrap_or_default().to_owned())
+    let mut response = String::new();
+    stream.take(most).read_to_string(&mut response)?;
+    Ok(response)
 }
 
 /// Performs the handshake, and presents a certificate if there is one.
-fn connect(
+fn with_tls(
     stream: TcpStream,
     address: SocketAddr,
     own: Option<(PathBuf, PathBuf)>,

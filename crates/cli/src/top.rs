@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::{self, IsTerminal as _, Read as _, Write},
-    net::{SocketAddr, TcpStream},
+    io::{self, IsTerminal as _, Write},
+    net::SocketAddr,
     path::PathBuf,
     time::Duration,
 };
@@ -11,13 +11,14 @@ use std::{
 use clap::Args;
 use serde_json::Value;
 
-use crate::{common_options::address, output::counted};
-
-/// The timeout of each step of the request.
-const TIMEOUT: Duration = Duration::from_secs(3);
+use crate::{
+    common_options::address,
+    healthcheck::{connect, exchange},
+    output::counted,
+};
 
 /// The most bytes of a response.
-const MAX_ANSWER: u64 = 4 << 20;
+const MAX_RESPONSE: u64 = 4 << 20;
 
 /// The widest text of a key in the table, in characters.
 const MAX_KEY: usize = 60;
@@ -88,8 +89,11 @@ fn fetch(top: &Top) -> Result<Value, String> {
         path.extend(rule.bytes().map(|byte| format!("%{byte:02X}")));
     }
     let address = top.admin;
-    let answer = send(address, &path, &token).map_err(|error| format!("{address}: {error}"))?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    // HTTP/1.0, so that the response is not chunked.
+    let request = format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n{token}\r\n");
+    let response = connect(address).and_then(|stream| exchange(stream, &request, MAX_RESPONSE));
+    let response = response.map_err(|error| format!("{address}: {error}"))?;
+    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
     let status = head.lines().next().unwrap_or_default();
     let response: Value = serde_json::from_str(body).unwrap_or_default();
     match status.split(' ').nth(1) {
@@ -99,18 +103,6 @@ fn fetch(top: &Top) -> Result<Value, String> {
             Err(format!("{address}: {why}"))
         }
     }
-}
-
-fn send(address: SocketAddr, path: &str, fields: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    // HTTP/1.0, so that the response is not chunked.
-    let request = format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n{fields}\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.take(MAX_ANSWER).read_to_string(&mut answer)?;
-    Ok(answer)
 }
 
 /// The response as a table.

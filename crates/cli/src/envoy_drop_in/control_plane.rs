@@ -1,7 +1,5 @@
 //! The control plane, by several variables.
 
-use std::path::PathBuf;
-
 use tower_ratelimit_envoy::xds::ControlPlane;
 use tower_ratelimit_service::ClientTls;
 
@@ -63,19 +61,12 @@ fn tls(variables: &Variables) -> Result<Option<ClientTls>, String> {
     if !variables.truth("CONFIG_GRPC_XDS_SERVER_USE_TLS")? {
         return Ok(None);
     }
-    let file = |name: &str| variables.text(name).map(PathBuf::from);
     let mut tls = ClientTls::default();
-    tls.authority = file("CONFIG_GRPC_XDS_SERVER_TLS_CACERT");
-    let [cert, key] = [
+    tls.authority = variables.path("CONFIG_GRPC_XDS_SERVER_TLS_CACERT");
+    tls.certificate = variables.certificate(
         "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
         "CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
-    ];
-    tls.certificate = match (file(cert), file(key)) {
-        (None, None) => None,
-        (Some(certificate), Some(private)) => Some((certificate, private)),
-        (Some(_), None) => return Err(format!("{cert} needs {key}")),
-        (None, Some(_)) => return Err(format!("{key} needs {cert}")),
-    };
+    )?;
     let name = variables.text("CONFIG_GRPC_XDS_SERVER_TLS_SAN");
     tls.server_name = name.map(str::to_owned);
     Ok(Some(tls))

@@ -1,7 +1,5 @@
 //! The address of Redis, composed of several variables, and the certificates for it.
 
-use std::path::PathBuf;
-
 use tower_ratelimit::RedisStore;
 use tower_ratelimit_service::ClientTls;
 
@@ -304,18 +302,8 @@ pub(super) fn certificates(
     if !is_encrypted {
         return Ok(files);
     }
-    let file = |name: &str| variables.text(name).map(PathBuf::from);
-    files.authority = file("REDIS_TLS_CACERT");
-    files.certificate = match (file("REDIS_TLS_CLIENT_CERT"), file("REDIS_TLS_CLIENT_KEY")) {
-        (None, None) => None,
-        (Some(certificate), Some(key)) => Some((certificate, key)),
-        (Some(_), None) => {
-            return Err("REDIS_TLS_CLIENT_CERT needs REDIS_TLS_CLIENT_KEY".to_owned());
-        }
-        (None, Some(_)) => {
-            return Err("REDIS_TLS_CLIENT_KEY needs REDIS_TLS_CLIENT_CERT".to_owned());
-        }
-    };
+    files.authority = variables.path("REDIS_TLS_CACERT");
+    files.certificate = variables.certificate("REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY")?;
     Ok(files)
 }
 

@@ -1,6 +1,6 @@
 //! Environment variables, parsed as by the reference.
 
-use std::{collections::BTreeMap, env, str::FromStr, time::Duration};
+use std::{collections::BTreeMap, env, path::PathBuf, str::FromStr, time::Duration};
 
 /// The variables with a value; empty ones are absent.
 #[derive(Debug)]
@@ -17,6 +17,24 @@ impl Variables {
 
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
+    }
+
+    pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.text(name).map(PathBuf::from)
+    }
+
+    /// The files of a client's certificate and its key: both, or neither.
+    pub(super) fn certificate(
+        &self,
+        cert: &str,
+        key: &str,
+    ) -> Result<Option<(PathBuf, PathBuf)>, String> {
+        match (self.path(cert), self.path(key)) {
+            (None, None) => Ok(None),
+            (Some(certificate), Some(private)) => Ok(Some((certificate, private))),
+            (Some(_), None) => Err(format!("{cert} needs {key}")),
+            (None, Some(_)) => Err(format!("{key} needs {cert}")),
+        }
     }
 
     /// The variables with this prefix.
