@@ -106,15 +106,8 @@ fn descriptors(arguments: &[String]) -> Result<Option<(String, Vec<RateLimitDesc
     Ok(Some((domain.clone(), descriptors.collect())))
 }
 
-fn entry_text(Entry { key, value }: &Entry) -> String {
-    match value.as_str() {
-        "" => key.clone(),
-        value => format!("{key}={value}"),
-    }
-}
-
 fn entries_text<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> String {
-    let entries: Vec<String> = entries.into_iter().map(entry_text).collect();
+    let entries: Vec<String> = entries.into_iter().map(Entry::to_string).collect();
     entries.join(",")
 }
 
@@ -124,7 +117,7 @@ fn text(
     explanation: &DescriptorExplanation,
 ) -> String {
     let mut text = format!("{domain} {}\n", entries_text(&descriptor.entries));
-    let entries: Vec<String> = descriptor.entries.iter().map(entry_text).collect();
+    let entries: Vec<String> = descriptor.entries.iter().map(Entry::to_string).collect();
     let width = entries
         .iter()
         .map(|entry| entry.chars().count())
@@ -195,7 +188,7 @@ fn json(
     let steps = explanation.steps.iter().map(matched);
     let mut value = json!({
         "domain": domain,
-        "entries": descriptor.entries.iter().map(entry_text).collect::<Vec<_>>(),
+        "entries": descriptor.entries.iter().map(Entry::to_string).collect::<Vec<_>>(),
         "matched": steps.collect::<Vec<_>>(),
         "outcome": outcome(explanation),
     });

@@ -1,7 +1,6 @@
 //! Decisions about a request by the rules and the counters: the modes of the service, the verdict, and the answer.
 
 mod charges;
-mod lent_units;
 mod lookup;
 mod reservation;
 
@@ -17,7 +16,7 @@ pub use self::lookup::DecideError;
 pub(crate) use self::lookup::invalid;
 use self::lookup::{Lookup, Overrides, look_up, look_up_entries};
 pub(crate) use self::{
-    lent_units::{Charged, UnitOp},
+    charges::{Charged, UnitOp},
     reservation::ReservedUnits,
 };
 use crate::{
@@ -26,7 +25,7 @@ use crate::{
     lyft::{Rules, StatsName, TooManyOrders, merge_metadata},
     protobuf_messages::{
         Code, DescriptorStatus, Duration, Entry, HeaderValue, RateLimitDescriptor,
-        RateLimitRequest, RateLimitResponse, Struct, Value, ValueKind,
+        RateLimitRequest, RateLimitResponse, Struct, Value,
     },
     reference_statistics::{NearLimit, Statistics},
     response_headers::{HeaderNames, HeaderSet, fields},
@@ -202,9 +201,9 @@ impl RateLimits {
         let modes = &self.0.modes;
         let Verdict { passes, over } = Verdict::of(modes, lookups, &statuses);
         let code = if passes { Code::Ok } else { Code::OverLimit };
-        let reported = over
-            .or_else(|| least(&statuses))
-            .and_then(|at| statuses.get(at));
+        let over = over.and_then(|at| statuses.get(at));
+        let least = || least(&statuses).filter(|status| status.limit_remaining < u32::MAX);
+        let reported = over.or_else(least);
         let headers =
             reported.map(|status| fields(&modes.headers, &modes.header_names, status, !passes));
         let mut response = RateLimitResponse {
@@ -252,19 +251,8 @@ fn deciding(statuses: &[DescriptorStatus]) -> Option<&DescriptorStatus> {
     let mut limited = statuses
         .iter()
         .filter(|status| status.current_limit.is_some());
-    let over = limited
-        .clone()
-        .rfind(|status| status.code() == Code::OverLimit);
-    over.or_else(|| {
-        let first = limited.next()?;
-        Some(limited.fold(first, |least, status| {
-            if status.limit_remaining < least.limit_remaining {
-                status
-            } else {
-                least
-            }
-        }))
-    })
+    let over = limited.rfind(|status| status.code() == Code::OverLimit);
+    over.or_else(|| least(statuses))
 }
 
 /// Runs a decision in a task of its own, so that it makes its refunds even if the caller drops the future.
@@ -313,14 +301,12 @@ fn passed(lookups: &[Lookup<'_>], statuses: &[DescriptorStatus]) -> Struct {
     passed
 }
 
-/// The first descriptor with the least remaining, unless none has a limit.
-fn least(statuses: &[DescriptorStatus]) -> Option<usize> {
+/// The first status with the least remaining, unless none has a limit.
+fn least(statuses: &[DescriptorStatus]) -> Option<&DescriptorStatus> {
     let limited = statuses
         .iter()
-        .enumerate()
-        .filter(|(_, status)| status.current_limit.is_some() && status.limit_remaining < u32::MAX);
-    let least = limited.min_by_key(|(_, status)| status.limit_remaining);
-    least.map(|(at, _)| at)
+        .filter(|status| status.current_limit.is_some());
+    limited.min_by_key(|status| status.limit_remaining)
 }
 
 /// A status for each descriptor.
@@ -494,43 +480,41 @@ impl Verdict {
 
 /// The request, and the metadata of the descriptors that passed.
 fn metadata(request: &RateLimitRequest, passed: Struct) -> Struct {
-    let mut metadata = Struct::default();
-    let mut put = |name: &str, value: Value| drop(metadata.fields.insert(name.to_owned(), value));
-    put("domain", Value::text(&request.domain));
     let descriptors = request.descriptors.iter().map(descriptor_metadata);
-    put("descriptors", Value::list(descriptors));
+    let mut fields = BTreeMap::from([
+        ("domain".to_owned(), request.domain.as_str().into()),
+        (
+            "descriptors".to_owned(),
+            descriptors.collect::<Vec<_>>().into(),
+        ),
+    ]);
     if request.hits_addend > 0 {
-        let hits = f64::from(request.hits_addend);
-        put("hitsAddend", ValueKind::Number(hits).into());
+        fields.insert(
+            "hitsAddend".to_owned(),
+            f64::from(request.hits_addend).into(),
+        );
     }
     if !passed.fields.is_empty() {
-        put("metadata", ValueKind::Struct(passed).into());
+        fields.insert("metadata".to_owned(), passed.fields.into());
     }
-    metadata
+    Struct { fields }
 }
 
 fn descriptor_metadata(descriptor: &RateLimitDescriptor) -> Value {
-    let mut fields = Struct::default();
-    let entries = descriptor
-        .entries
-        .iter()
-        .map(|entry| Value::text(format!("{}={}", entry.key, entry.value)));
-    fields
-        .fields
-        .insert("entries".to_owned(), Value::list(entries));
+    let entries = descriptor.entries.iter();
+    let entries: Vec<Value> = entries
+        .map(|Entry { key, value }| format!("{key}={value}").into())
+        .collect();
+    let mut fields = BTreeMap::from([("entries".to_owned(), entries.into())]);
     if let Some(limit) = &descriptor.limit {
-        let text = format!(
-            "requests_per_unit:{} unit:{}",
-            limit.requests_per_unit,
-            limit.unit().name()
-        );
-        fields.fields.insert("limit".to_owned(), Value::text(text));
+        let (requests, unit) = (limit.requests_per_unit, limit.unit().name());
+        let text = format!("requests_per_unit:{requests} unit:{unit}");
+        fields.insert("limit".to_owned(), text.into());
     }
     if let Some(hits) = descriptor.hits_addend {
-        let hits = ValueKind::Number(hits as f64);
-        fields.fields.insert("hitsAddend".to_owned(), hits.into());
+        fields.insert("hitsAddend".to_owned(), (hits as f64).into());
     }
-    ValueKind::Struct(fields).into()
+    fields.into()
 }
 
 impl RateLimits {
@@ -564,7 +548,9 @@ impl RateLimits {
                 let found = rules.find(domain, entries).filter(|_| limit.is_none());
                 let name =
                     found.map_or_else(|| domain.clone(), |found| found.name(domain, entries));
-                let key = Key::from(text(entries));
+                // In the format of the admin service.
+                let entries: Vec<_> = entries.iter().map(Entry::to_string).collect();
+                let key = Key::from(entries.join(","));
                 if limited.shadow || self.0.modes.shadow {
                     self.0.top.denied_and_passed(&key, name);
                 } else {
@@ -573,19 +559,6 @@ impl RateLimits {
             }
         }
     }
-}
-
-/// The entries in the format of the admin service.
-fn text(entries: &[Entry]) -> String {
-    let entries = entries.iter();
-    let texts = entries.map(|Entry { key, value }| {
-        if value.is_empty() {
-            key.clone()
-        } else {
-            format!("{key}={value}")
-        }
-    });
-    texts.collect::<Vec<_>>().join(",")
 }
 
 /// The operation of an operator on the counter of a charge.

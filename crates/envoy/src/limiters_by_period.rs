@@ -3,9 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -43,6 +41,12 @@ type MakeLimiter = Box<dyn Fn(Quota, &str) -> Result<Counter, ConfigError> + Sen
 enum Counter {
     Any(AnyLimiter),
     Redis(RedisLimiter),
+}
+
+/// A call of a limiter that has started.
+enum Started {
+    Any(Pending<<AnyLimiter as Limiter>::Future>),
+    Redis(Pending<RedisFuture>),
 }
 
 /// How a key is counted.
@@ -156,13 +160,15 @@ impl Counters {
         });
         let charges = [limiter::Charge::new(key, op).tier(&tier)];
         let call = Call::of(&charges);
-        Ok(match self.limiter(charge.measure)? {
-            Counter::Any(limiter) => Answer::Any {
-                answer: limiter.call(&call).into_future(),
-            },
-            Counter::Redis(limiter) => Answer::Redis {
-                answer: limiter.call_within(within, &call).into_future(),
-            },
+        let started = match self.limiter(charge.measure)? {
+            Counter::Any(limiter) => Started::Any(limiter.call(&call)),
+            Counter::Redis(limiter) => Started::Redis(limiter.call_within(within, &call)),
+        };
+        Ok(async move {
+            match started {
+                Started::Any(pending) => pending.await,
+                Started::Redis(pending) => pending.await,
+            }
         })
     }
 
@@ -186,32 +192,6 @@ impl Counters {
             limiters.insert(measure, limiter.clone());
         }
         Ok(limiter)
-    }
-}
-
-pin_project_lite::pin_project! {
-    /// A decision, ready or pending.
-    #[project = AnswerProjection]
-    enum Answer {
-        Any {
-            #[pin]
-            answer: <Pending<<AnyLimiter as Limiter>::Future> as IntoFuture>::IntoFuture,
-        },
-        Redis {
-            #[pin]
-            answer: <Pending<RedisFuture> as IntoFuture>::IntoFuture,
-        },
-    }
-}
-
-impl Future for Answer {
-    type Output = Result<Decision, LimiterError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project() {
-            AnswerProjection::Any { answer } => answer.poll(cx),
-            AnswerProjection::Redis { answer } => answer.poll(cx),
-        }
     }
 }
 

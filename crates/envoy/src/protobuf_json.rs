@@ -196,12 +196,12 @@ fn of_struct(message: &Struct) -> Json {
 
 fn of_value(value: &Value) -> Json {
     match &value.kind {
-        None | Some(ValueKind::Null(_)) => Json::Null,
-        Some(ValueKind::Number(number)) => json!(number),
-        Some(ValueKind::Text(text)) => json!(text),
-        Some(ValueKind::Truth(truth)) => json!(truth),
-        Some(ValueKind::Struct(message)) => of_struct(message),
-        Some(ValueKind::List(list)) => list.values.iter().map(of_value).collect(),
+        None | Some(ValueKind::NullValue(_)) => Json::Null,
+        Some(ValueKind::NumberValue(number)) => json!(number),
+        Some(ValueKind::StringValue(text)) => json!(text),
+        Some(ValueKind::BoolValue(truth)) => json!(truth),
+        Some(ValueKind::StructValue(message)) => of_struct(message),
+        Some(ValueKind::ListValue(list)) => list.values.iter().map(of_value).collect(),
     }
 }
 

@@ -11,7 +11,9 @@
     reason = "the protocol defines and documents them"
 )]
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
+
+pub use prost_types::{Any, Duration, Struct, Value, value::Kind as ValueKind};
 
 /// The most descriptors of a request, which is untrusted: each costs time and memory.
 pub(crate) const MAX_DESCRIPTORS: usize = 256;
@@ -53,6 +55,17 @@ pub struct Entry {
     pub key: String,
     #[prost(string, tag = "2")]
     pub value: String,
+}
+
+/// `key=value`, or the key of an empty value.
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)?;
+        match self.value.as_str() {
+            "" => Ok(()),
+            value => write!(f, "={value}"),
+        }
+    }
 }
 
 /// A limit that comes with the descriptor and replaces that of the rules.
@@ -117,54 +130,6 @@ pub struct HeaderValue {
     pub key: String,
     #[prost(string, tag = "2")]
     pub value: String,
-}
-
-/// `google.protobuf.Duration`.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub struct Duration {
-    #[prost(int64, tag = "1")]
-    pub seconds: i64,
-    #[prost(int32, tag = "2")]
-    pub nanos: i32,
-}
-
-/// `google.protobuf.Struct`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Struct {
-    #[prost(btree_map = "string, message", tag = "1")]
-    pub fields: BTreeMap<String, Value>,
-}
-
-/// `google.protobuf.Value`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Value {
-    #[prost(oneof = "ValueKind", tags = "1, 2, 3, 4, 5, 6")]
-    pub kind: Option<ValueKind>,
-}
-
-/// The kinds of a [`Value`].
-#[derive(Clone, PartialEq, prost::Oneof)]
-pub enum ValueKind {
-    /// Null, which is the number 0.
-    #[prost(int32, tag = "1")]
-    Null(i32),
-    #[prost(double, tag = "2")]
-    Number(f64),
-    #[prost(string, tag = "3")]
-    Text(String),
-    #[prost(bool, tag = "4")]
-    Truth(bool),
-    #[prost(message, tag = "5")]
-    Struct(Struct),
-    #[prost(message, tag = "6")]
-    List(ListValue),
-}
-
-/// `google.protobuf.ListValue`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ListValue {
-    #[prost(message, repeated, tag = "1")]
-    pub values: Vec<Value>,
 }
 
 /// A verdict.
@@ -235,23 +200,6 @@ impl Unit {
     }
 }
 
-impl Value {
-    pub(crate) fn text(text: impl Into<String>) -> Self {
-        ValueKind::Text(text.into()).into()
-    }
-
-    pub(crate) fn list(values: impl IntoIterator<Item = Self>) -> Self {
-        let values = values.into_iter().collect();
-        ValueKind::List(ListValue { values }).into()
-    }
-}
-
-impl From<ValueKind> for Value {
-    fn from(kind: ValueKind) -> Self {
-        Self { kind: Some(kind) }
-    }
-}
-
 /// A client's request for resources, and its reply to a response: accepted, or rejected with the faults.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DiscoveryRequest {
@@ -300,15 +248,6 @@ pub struct DiscoveryResponse {
     pub type_url: String,
     #[prost(string, tag = "5")]
     pub nonce: String,
-}
-
-/// `google.protobuf.Any`.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct Any {
-    #[prost(string, tag = "1")]
-    pub type_url: String,
-    #[prost(bytes = "vec", tag = "2")]
-    pub value: Vec<u8>,
 }
 
 /// The limits of a domain.

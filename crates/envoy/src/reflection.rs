@@ -75,17 +75,17 @@ mod tests {
         let mut fields = described.fields(name, &request.encode_to_vec());
 
         let kinds = [
-            ValueKind::Number(1.5),
-            ValueKind::Text(text()),
-            ValueKind::Truth(true),
-            ValueKind::Null(0),
+            ValueKind::NumberValue(1.5),
+            ValueKind::StringValue(text()),
+            ValueKind::BoolValue(true),
+            ValueKind::NullValue(0),
         ];
-        let list = Value::list(kinds.map(Value::from));
+        let list = Value::from(kinds.map(Value::from).to_vec());
         let inner = Struct {
             fields: [(text(), list)].into(),
         };
         let metadata = Struct {
-            fields: [(text(), ValueKind::Struct(inner).into())].into(),
+            fields: [(text(), ValueKind::StructValue(inner).into())].into(),
         };
         let header = || {
             vec![HeaderValue {

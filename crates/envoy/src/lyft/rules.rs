@@ -92,6 +92,16 @@ pub(super) enum Matched<'r> {
 }
 
 impl Rules {
+    /// A builder with the settings for reading rules.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The files and directories in the rule directories that were not read.
+    pub fn others(&self) -> &[PathBuf] {
+        &self.others
+    }
+
     /// The number of limits, unlimited ones included.
     pub const fn len(&self) -> usize {
         self.limits

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet, hash_map},
     fs, io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -54,47 +54,12 @@ const RATE_LIMIT: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "name",
 
 const REPLACES: [&str; 1] = ["name"];
 
-pub(super) fn parse(
-    texts: impl Iterator<Item = (String, String)>,
-    settings: &Builder,
-) -> Result<Rules, RulesError> {
-    let mut parser = RulesParser::new(settings, Report::default());
-    for (name, text) in texts {
-        let source = Arc::new(SourceText::new(name, text));
-        parser.file(&source);
-        parser
-            .rules
-            .files
-            .push((source.name.clone(), source.sha256()));
-    }
-    let rules = parser.finish()?;
-    if rules.domains.is_empty() {
-        let message = "there is not a single domain, so nothing would be limited";
-        return Err(RulesError::unreadable(message.to_owned()));
-    }
-    Ok(rules)
-}
-
 /// The values of rules that are no file.
 pub(crate) struct RulesDocument {
     pub(crate) name: String,
     /// The SHA-256 of its bytes, in hexadecimal digits.
     pub(crate) sha256: String,
     pub(crate) root: Node,
-}
-
-/// Reads documents, after the faults in `report`.
-pub(super) fn read_documents(
-    documents: Vec<RulesDocument>,
-    report: Report,
-    settings: &Builder,
-) -> Result<Rules, RulesError> {
-    let mut parser = RulesParser::new(settings, report);
-    for document in documents {
-        parser.root(&document.root);
-        parser.rules.files.push((document.name, document.sha256));
-    }
-    parser.finish()
 }
 
 impl RulesParser<'_> {
@@ -533,9 +498,7 @@ impl RulesParser<'_> {
             self.fault(ProblemCode::W34, span, message);
         }
     }
-}
 
-impl RulesParser<'_> {
     /// Warns about keys of other tables.
     fn warn_of_misplaced(&mut self, table: &Node, known: &[&str], place: &str) {
         let groups = [&ROOT[..], &DESCRIPTOR, &RATE_LIMIT, &REPLACES];
@@ -651,20 +614,6 @@ impl RulesParser<'_> {
     }
 }
 
-impl Rules {
-    /// A builder with the settings for reading rules.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-}
-
-impl Rules {
-    /// The files and directories in the rule directories that were not read.
-    pub fn others(&self) -> &[PathBuf] {
-        &self.others
-    }
-}
-
 impl Builder {
     /// Whether several files may have parts of one domain. Defaults to false: a repeated domain is a fault.
     pub const fn merge_domains(mut self, merge: bool) -> Self {
@@ -694,10 +643,19 @@ impl Builder {
         &self,
         texts: impl IntoIterator<Item = (N, T)>,
     ) -> Result<Rules, RulesError> {
-        let texts = texts
-            .into_iter()
-            .map(|(name, text)| (name.into(), text.into()));
-        parse(texts, self)
+        let mut parser = RulesParser::new(self, Report::default());
+        for (name, text) in texts {
+            let source = Arc::new(SourceText::new(name.into(), text.into()));
+            parser.file(&source);
+            let file = (source.name.clone(), source.sha256());
+            parser.rules.files.push(file);
+        }
+        let rules = parser.finish()?;
+        if rules.domains.is_empty() {
+            let message = "there is not a single domain, so nothing would be limited";
+            return Err(RulesError::unreadable(message.to_owned()));
+        }
+        Ok(rules)
     }
 
     /// Reads documents that are no files, after the faults in `report`. Without a document there is no limit.
@@ -710,7 +668,12 @@ impl Builder {
         documents: Vec<RulesDocument>,
         report: Report,
     ) -> Result<Rules, RulesError> {
-        read_documents(documents, report, self)
+        let mut parser = RulesParser::new(self, report);
+        for document in documents {
+            parser.root(&document.root);
+            parser.rules.files.push((document.name, document.sha256));
+        }
+        parser.finish()
     }
 
     /// Reads files, and [those](Self::files) of directories in the order of their names.

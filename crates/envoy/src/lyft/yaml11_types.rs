@@ -125,14 +125,17 @@ fn table(node: &Node, report: &mut Report) -> Struct {
 
 fn value(node: &Node, report: &mut Report) -> Value {
     match &node.value {
-        NodeValue::Table(_) => ValueKind::Struct(table(node, report)).into(),
-        NodeValue::List(items) => Value::list(items.iter().map(|item| value(item, report))),
+        NodeValue::Table(_) => table(node, report).fields.into(),
+        NodeValue::List(items) => {
+            let items = items.iter().map(|item| value(item, report));
+            items.collect::<Vec<_>>().into()
+        }
         NodeValue::Scalar(scalar) => match type_of(scalar) {
-            YamlType::Null => ValueKind::Null(0).into(),
-            YamlType::Truth(truth) => ValueKind::Truth(truth).into(),
-            YamlType::Whole(number) => ValueKind::Number(number as f64).into(),
-            YamlType::Number(number) => ValueKind::Number(number).into(),
-            YamlType::Text => Value::text(&scalar.text),
+            YamlType::Null => ValueKind::NullValue(0).into(),
+            YamlType::Truth(truth) => truth.into(),
+            YamlType::Whole(number) => (number as f64).into(),
+            YamlType::Number(number) => number.into(),
+            YamlType::Text => scalar.text.as_str().into(),
         },
     }
 }
@@ -144,7 +147,7 @@ pub(crate) fn merge(to: &mut Struct, from: &Struct) {
             to.fields.insert(key.clone(), value.clone());
             continue;
         };
-        if let (Some(ValueKind::Struct(known)), Some(ValueKind::Struct(more))) =
+        if let (Some(ValueKind::StructValue(known)), Some(ValueKind::StructValue(more))) =
             (&mut known.kind, &value.kind)
         {
             merge(known, more);

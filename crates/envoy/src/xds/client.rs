@@ -230,7 +230,7 @@ impl Client {
 
     fn first_request(&self) -> DiscoveryRequest {
         let metadata = self.plane.node_metadata.iter();
-        let fields = metadata.map(|(key, value)| (key.clone(), Value::text(value)));
+        let fields = metadata.map(|(key, value)| (key.clone(), Value::from(value.as_str())));
         let metadata = Struct {
             fields: fields.collect(),
         };

@@ -3,7 +3,6 @@
 use std::{
     error::Error,
     future::Future,
-    io,
     pin::Pin,
     sync::{
         Arc,
@@ -20,10 +19,11 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
 };
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
+use tokio_util::io::InspectReader;
 use tonic::body::Body;
 use tower_service::Service;
 
@@ -109,7 +109,12 @@ pub(super) async fn begin(
     Channel,
     impl Future<Output = hyper::Result<()>> + Send + Unpin,
 )> {
-    let io = TokioIo::new(NotedIo { io, connected });
+    // Each HTTP/2 server begins with its settings, and a process that hangs sends nothing.
+    let io = TokioIo::new(InspectReader::new(io, move |read| {
+        if !read.is_empty() {
+            connected.set(true);
+        }
+    }));
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(ping_interval)
@@ -134,46 +139,6 @@ impl Service<Request<Body>> for Channel {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         Box::pin(self.0.send_request(request))
-    }
-}
-
-/// Notes the first bytes of the other end: each HTTP/2 server begins with its settings, and a process that hangs sends
-/// nothing.
-struct NotedIo {
-    io: Box<dyn Io>,
-    connected: Connected,
-}
-
-impl AsyncRead for NotedIo {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.io).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.connected.set(true);
-        }
-        read
-    }
-}
-
-impl AsyncWrite for NotedIo {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 

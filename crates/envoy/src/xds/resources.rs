@@ -249,12 +249,12 @@ fn fields(metadata: Struct, span: &Span) -> NodeValue {
 
 fn metadata_value(value: Value, span: &Span) -> NodeValue {
     match value.kind {
-        None | Some(ValueKind::Null(_)) => plain("null"),
-        Some(ValueKind::Number(number)) => plain(&number.to_string()),
-        Some(ValueKind::Text(text)) => quoted(text),
-        Some(ValueKind::Truth(truth)) => plain(&truth.to_string()),
-        Some(ValueKind::Struct(inner)) => fields(inner, span),
-        Some(ValueKind::List(list)) => {
+        None | Some(ValueKind::NullValue(_)) => plain("null"),
+        Some(ValueKind::NumberValue(number)) => plain(&number.to_string()),
+        Some(ValueKind::StringValue(text)) => quoted(text),
+        Some(ValueKind::BoolValue(truth)) => plain(&truth.to_string()),
+        Some(ValueKind::StructValue(inner)) => fields(inner, span),
+        Some(ValueKind::ListValue(list)) => {
             let items = list.values.into_iter();
             let items = items.map(|item| node(span.clone(), metadata_value(item, span)));
             NodeValue::List(items.collect())

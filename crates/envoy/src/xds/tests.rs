@@ -58,7 +58,7 @@ fn text() -> String {
 
 fn metadata() -> Option<Struct> {
     Some(Struct {
-        fields: [(text(), Value::text("y"))].into(),
+        fields: [(text(), Value::from("y"))].into(),
     })
 }
 

@@ -230,7 +230,7 @@ fn field<'m>(metadata: &'m Struct, path: &str) -> Option<&'m ValueKind> {
     let kind = metadata.fields.get(first)?.kind.as_ref()?;
     match (kind, rest) {
         (kind, "") => Some(kind),
-        (ValueKind::Struct(inner), rest) => field(inner, rest),
+        (ValueKind::StructValue(inner), rest) => field(inner, rest),
         _ => None,
     }
 }
@@ -238,7 +238,7 @@ fn field<'m>(metadata: &'m Struct, path: &str) -> Option<&'m ValueKind> {
 /// Row 15: the request, and the metadata of the descriptors that passed: the first value counts.
 #[tokio::test]
 async fn metadata_is_that_of_the_descriptors_that_passed() {
-    let text = |text: &str| ValueKind::Text(text.to_owned());
+    let text = |text: &str| ValueKind::StringValue(text.to_owned());
     let bench = Bench::with(METADATA, Modes::default().metadata(true));
     let response = bench.call(&["one=1", "two=1 +2"]).await;
     let metadata = response.dynamic_metadata.unwrap();
@@ -250,31 +250,34 @@ async fn metadata_is_that_of_the_descriptors_that_passed() {
     );
     assert_eq!(
         field(&metadata, "metadata.service.weight"),
-        Some(&ValueKind::Number(1.5))
+        Some(&ValueKind::NumberValue(1.5))
     );
     assert_eq!(
         field(&metadata, "metadata.service.port"),
-        Some(&ValueKind::Number(80.0))
+        Some(&ValueKind::NumberValue(80.0))
     );
     assert_eq!(
         field(&metadata, "metadata.more"),
-        Some(&ValueKind::Truth(true))
+        Some(&ValueKind::BoolValue(true))
     );
-    let Some(ValueKind::List(tags)) = field(&metadata, "metadata.service.tags") else {
+    let Some(ValueKind::ListValue(tags)) = field(&metadata, "metadata.service.tags") else {
         panic!("{metadata:?}");
     };
     assert_eq!(tags.values.len(), 4);
-    let Some(ValueKind::List(descriptors)) = field(&metadata, "descriptors") else {
+    let Some(ValueKind::ListValue(descriptors)) = field(&metadata, "descriptors") else {
         panic!("{metadata:?}");
     };
     let Value {
-        kind: Some(ValueKind::Struct(second)),
+        kind: Some(ValueKind::StructValue(second)),
     } = &descriptors.values[1]
     else {
         panic!("{descriptors:?}");
     };
-    assert_eq!(field(second, "hitsAddend"), Some(&ValueKind::Number(2.0)));
-    let Some(ValueKind::List(entries)) = field(second, "entries") else {
+    assert_eq!(
+        field(second, "hitsAddend"),
+        Some(&ValueKind::NumberValue(2.0))
+    );
+    let Some(ValueKind::ListValue(entries)) = field(second, "entries") else {
         panic!("{second:?}");
     };
     assert_eq!(entries.values[0].kind, Some(text("two=1")));

@@ -27,7 +27,7 @@ async fn first_set_decides() {
     let node = first.node.unwrap();
     assert_eq!(node.id, "test");
     let zone = node.metadata.unwrap().fields["zone"].kind.clone();
-    assert_eq!(zone, Some(ValueKind::Text("a".to_owned())));
+    assert_eq!(zone, Some(ValueKind::StringValue("a".to_owned())));
     assert_eq!(metadata.get("x-tenant").unwrap(), "shop");
     assert!(
         send(service.http, "GET /healthz").await.is_none(),
