@@ -6,6 +6,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use axum::{
+    Router,
+    extract::{Query, State},
+    routing::get,
+};
+use serde_json::json;
 use tokio::sync::watch;
 use tower_ratelimit::rules::RulesError;
 use tracing::{error, info, warn};
@@ -15,10 +21,12 @@ use crate::{
     lyft::{Limit, Rules},
     protobuf_messages::{DiscoveryResponse, Entry},
     reference_statistics::COUNTS,
+    rlqs::Shares,
     settings::Settings,
     xds::{self, Connected},
 };
 use tower_ratelimit_service::{
+    admin::{Answer, Fields, bad, not_found, ok, unavailable},
     decision_counts::Totals,
     errors::{ServeError, counted},
     metrics_text::{MetricsText, label_text},
@@ -166,6 +174,7 @@ impl Descriptors for DescriptorSource {
         let shown = |limit: &Limit| DescriptorLimit {
             place: limit.place(),
             requests: limit.requests,
+            capacity: limit.capacity(),
             window: limit.unit.map(|unit| {
                 let times = limit.unit_multiplier.unwrap_or(1);
                 unit.seconds() * u64::from(times)
@@ -174,14 +183,6 @@ impl Descriptors for DescriptorSource {
             shadow: limit.shadow,
         };
         limits.map(|(name, limit)| (name, shown(limit))).collect()
-    }
-
-    fn capacities(&self) -> Vec<(String, u64)> {
-        let rules = self.0.limits.rules();
-        let limits = rules.iter().flat_map(|rules| rules.limits());
-        limits
-            .filter_map(|(name, limit)| Some((name, limit.capacity()?)))
-            .collect()
     }
 
     fn files(&self) -> Vec<(String, String)> {
@@ -330,6 +331,42 @@ mod tests {
     }
 }
 
+/// The route, with the shares of the quota service if it is on.
+pub(crate) fn shares_route(shares: Option<Shares>) -> Router {
+    Router::new()
+        .route("/v1/shares", get(show_shares))
+        .with_state(shares)
+}
+
+/// `GET /v1/shares?domain=&bucket=`.
+async fn show_shares(State(shares): State<Option<Shares>>, Query(fields): Query<Fields>) -> Answer {
+    let Some(shares) = shares else {
+        return Err(not_found(
+            "there are no shares: the service runs without --rlqs",
+        ));
+    };
+    let [domain, bucket] = ["domain", "bucket"].map(|name| fields.get(name).map(String::as_str));
+    let (Some(domain), Some(bucket)) = (domain, bucket) else {
+        return Err(bad("domain and bucket are needed"));
+    };
+    let mut pairs = BTreeMap::new();
+    for entry in entries(bucket) {
+        if pairs.contains_key(&entry.key) {
+            return Err(bad(format!("bucket has the key {:?} twice", entry.key)));
+        }
+        pairs.insert(entry.key, entry.value);
+    }
+    let clients = shares.clients_of_bucket(domain, &pairs).await;
+    let Some(clients) = clients.map_err(|error| unavailable(&error))? else {
+        let text =
+            format!("the domain {domain:?} has no limit with shares for the bucket {bucket:?}");
+        return Err(not_found(text));
+    };
+    Ok(ok(
+        &json!({"domain": domain, "bucket": bucket, "clients": clients}),
+    ))
+}
+
 #[cfg(test)]
 mod operator_tests {
     //! Responses of the admin service.
@@ -347,11 +384,11 @@ mod operator_tests {
     use tower_service::Service as _;
 
     use super::*;
-    use crate::{decide::Modes, limiters_by_period::Counters, rlqs::Shares, rlqs_route};
+    use crate::{decide::Modes, limiters_by_period::Counters, rlqs::Shares};
     use tower_ratelimit_service::{
+        OperatorSettings,
         admin::{Admin, LiveSources},
         decision_counts::DecisionCounts,
-        operator_settings::OperatorSettings,
         rules_source::Parts,
         store::Store,
     };
@@ -403,7 +440,7 @@ descriptors:
                 is_draining: Arc::new(|| false),
             };
             let admin = Admin::new(source, OperatorSettings::default(), sources);
-            let more = rlqs_route::router(shares(&limits));
+            let more = shares_route(shares(&limits));
             let router = admin.router(SocketAddr::from(([127, 0, 0, 1], 1)), None, more);
             Self { limits, router }
         }

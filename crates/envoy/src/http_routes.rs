@@ -19,12 +19,12 @@ use crate::{
     protobuf_json,
     protobuf_messages::Code,
 };
-use tower_ratelimit_service::probes::probes;
+use tower_ratelimit_service::shutdown::probes;
 
 /// The most bytes of a body.
 const MAX_BODY: usize = 1 << 20;
 
-pub use tower_ratelimit_service::probes::Draining;
+pub use tower_ratelimit_service::shutdown::Draining;
 
 /// The routes of this module, for a server of your own. They are ready from the first rules until `draining` begins.
 pub fn router(limits: RateLimits, draining: Draining) -> Router {

@@ -90,7 +90,6 @@ mod settings;
 pub mod reservations;
 
 mod descriptor_source;
-mod rlqs_route;
 
 pub mod serve;
 

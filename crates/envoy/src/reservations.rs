@@ -34,7 +34,7 @@ use crate::{
     },
     rls::{BoxFuture, by_deadline, code_of, known_domain, status_of, unary},
 };
-use tower_ratelimit_service::{ServeError, operator_settings::read_secret, telemetry::Caller};
+use tower_ratelimit_service::{ServeError, admin::read_secret, telemetry::Caller};
 
 /// The service's name.
 pub const NAME: &str = "kuadrant.service.ratelimit.v1.RateLimitService";

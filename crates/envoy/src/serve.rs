@@ -21,16 +21,17 @@ pub use crate::settings::{DEFAULT_DEADLINE, Settings};
 use crate::{
     check_route,
     decide::RateLimits,
-    descriptor_source::DescriptorSource,
+    descriptor_source::{DescriptorSource, shares_route},
     http_routes,
     limiters_by_period::Counters,
     reflection,
     reservations::{self, ReservationKey, ReservationService},
     rlqs::{self, RateLimitQuotaService},
-    rlqs_route, rls, xds,
+    rls, xds,
 };
 #[cfg(unix)]
 use tower_ratelimit_service::connections::listen_unix;
+pub use tower_ratelimit_service::{OperatorSettings, ServeError, StoreSettings};
 use tower_ratelimit_service::{
     admin::{Admin, AdminListener, LiveSources},
     connections::{
@@ -41,16 +42,12 @@ use tower_ratelimit_service::{
     errors::{counted, fault},
     forward_auth,
     metrics::Metrics,
-    probes::Draining,
     rule_file_polling::{Watch, reload_on_change},
     rules_source::{self, Descriptors, Source, warn_of},
-    shutdown::{self, Signals, Stop},
+    shutdown::{self, Draining, Signals, Stop},
     store::{StateFile, Store, save_at_end, save_each_minute},
     telemetry::{Caller, observed},
     tls::{self, Tls},
-};
-pub use tower_ratelimit_service::{
-    errors::ServeError, operator_settings::OperatorSettings, store::StoreSettings,
 };
 
 /// Serves until the process gets a signal to stop, then completes active requests. Operators follow it in the log, by
@@ -424,7 +421,7 @@ impl Servers {
         }
         if let Some(listener) = listeners.admin {
             let shares = parts.quotas.as_ref().map(|quotas| quotas.0.clone());
-            let (admin, more) = (parts.admin(draining.clone()), rlqs_route::router(shares));
+            let (admin, more) = (parts.admin(draining.clone()), shares_route(shares));
             running.spawn(admin.serve(listener, more, stopped));
         }
         Self {

@@ -13,8 +13,8 @@ use crate::{
     xds::ControlPlane,
 };
 use tower_ratelimit_service::{
+    OperatorSettings,
     errors::{ServeError, fault},
-    operator_settings::OperatorSettings,
     rule_file_polling::{FilesOf, WatchedPath},
     store::StoreSettings,
     tls::TlsFiles,

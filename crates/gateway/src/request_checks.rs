@@ -55,7 +55,7 @@ use tower_ratelimit_service::{
     connections::{ConnectionSlots, Peer, PerClient, RequestBody},
     cors::CorsFields,
     errors::ServeError,
-    probes::Draining,
+    shutdown::Draining,
 };
 
 /// The proxy behind its checks and rules.

@@ -23,6 +23,7 @@ use crate::{
     upstream::TlsToUpstream,
 };
 use tower_ratelimit_service::{
+    OperatorSettings,
     admin::{Admin, AdminListener, LiveSources, Room},
     connections::{
         self, ConnectionLimits, ConnectionSlots, MAX_CONNECTIONS, listen, listen_unless_off,
@@ -31,11 +32,9 @@ use tower_ratelimit_service::{
     decision_counts::DecisionCounts,
     errors::{ServeError, counted, fault},
     metrics::Metrics,
-    operator_settings::OperatorSettings,
-    probes::{Draining, probes},
     rule_file_polling::{Watch, reload_on_change},
     rules_source::{self, Source, warn_of},
-    shutdown::{self, Signals, Stop},
+    shutdown::{self, Draining, Signals, Stop, probes},
     store::{StateFile, Store, save_at_end, save_each_minute},
     telemetry::{Caller, observed},
     tls::{self, Tls},

@@ -10,9 +10,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tower_ratelimit::rules::{Rules, RulesBuilder};
 
 use tower_ratelimit_service::{
-    connections,
+    OperatorSettings, connections,
     errors::{ServeError, fault},
-    operator_settings::OperatorSettings,
     rule_file_polling::{FilesOf, WatchedPath},
     store::{Store, StoreSettings},
     tls::{ClientTls, TlsFiles},

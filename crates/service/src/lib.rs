@@ -21,8 +21,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `errors`, `operators`, `store`, `tls` | the settings of a process, and its faults |
-//! | `connections`, `shutdown`, `probes` | listeners, and a stop that loses no request |
+//! | `errors`, `store`, `tls` | the settings of a process, and its faults |
+//! | `connections`, `shutdown` | listeners, and a stop that loses no request |
 //! | `rules_source`, `watch` | the rules in force, and their files |
 //! | `decision_counts`, `metrics`, `telemetry` | what a process counts and reports |
 //! | `admin` | what operators see and change |
@@ -52,8 +52,6 @@ pub mod tls;
 #[doc(hidden)]
 pub mod connections;
 #[doc(hidden)]
-pub mod operator_settings;
-#[doc(hidden)]
 pub mod store;
 
 #[doc(hidden)]
@@ -75,16 +73,14 @@ pub mod metrics;
 pub mod admin;
 #[doc(hidden)]
 pub mod cors;
-#[doc(hidden)]
-pub mod probes;
 
 pub mod forward_auth;
 
 pub use self::{
+    admin::OperatorSettings,
     errors::ServeError,
-    operator_settings::OperatorSettings,
-    probes::Draining,
     rule_file_polling::FilesOf,
+    shutdown::Draining,
     store::StoreSettings,
     tls::{ClientTls, TlsFiles},
 };

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -57,9 +57,6 @@ pub trait Descriptors: Send + Sync {
     /// The limits in force, by their names.
     fn limits(&self) -> Vec<(String, DescriptorLimit)>;
 
-    /// The units that each limit in force allows at once, by the names of the limits.
-    fn capacities(&self) -> Vec<(String, u64)>;
-
     /// The files of the limits in force, each with a hash of its contents.
     fn files(&self) -> Vec<(String, String)>;
 
@@ -100,6 +97,8 @@ pub struct DescriptorLimit {
     /// Its position in the files.
     pub place: String,
     pub requests: u32,
+    /// The units that it allows at once; `None` if it is unlimited.
+    pub capacity: Option<u64>,
     /// The seconds of its window; `None` if it is unlimited.
     pub window: Option<u64>,
     /// Its own quota, if it counts by an algorithm of its own.
@@ -161,6 +160,10 @@ pub fn warn_of(warnings: &[Problem]) {
     warnings.iter().for_each(|warning| warn!("{warning}"));
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Source {
     pub fn new(parts: Parts) -> Self {
         let sends = |limits: &Arc<dyn Descriptors>| limits.control_plane().is_some();
@@ -184,11 +187,7 @@ impl Source {
     }
 
     pub(crate) fn loads(&self) -> Loads {
-        self.0
-            .loads
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.0.loads).clone()
     }
 
     /// The number of rules in force.
@@ -219,21 +218,13 @@ impl Source {
 
     /// Whether limits are on, and the rules that are off individually.
     pub(crate) fn switches(&self) -> (bool, Vec<String>) {
-        let switches = self
-            .0
-            .switches
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let switches = lock(&self.0.switches);
         (!switches.all_off, switches.off.iter().cloned().collect())
     }
 
     /// Switches a rule off or on, or all of them.
     pub fn set_enabled(&self, rule: Option<&str>, enabled: bool) {
-        let mut switches = self
-            .0
-            .switches
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut switches = lock(&self.0.switches);
         match rule {
             None => switches.all_off = !enabled,
             Some(rule) if enabled => _ = switches.off.remove(rule),
@@ -271,8 +262,11 @@ impl Source {
             *least = limit.min(*least);
         };
         if let Some(descriptors) = self.descriptors() {
-            for (name, capacity) in descriptors.capacities() {
-                add(name, capacity);
+            for (name, limit) in descriptors.limits() {
+                limit
+                    .capacity
+                    .into_iter()
+                    .for_each(|capacity| add(name.clone(), capacity));
             }
         }
         if let Some(requests) = self.requests() {
@@ -294,8 +288,8 @@ impl Source {
     /// Reads all files again, and logs the results, which it returns. After a fault the old rules of that kind stay.
     pub fn reload(&self) -> Vec<String> {
         // Reloads are serialized.
-        let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut quotas = self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loads = lock(&self.0.loads);
+        let mut quotas = lock(&self.0.quotas);
         let limits = self.descriptors().and_then(Descriptors::reload);
         match &limits {
             // Overrides end.
@@ -351,11 +345,11 @@ impl Source {
 
     /// Notes limits that were sent, which `put` puts into force, unless they are already: then it returns false.
     pub fn accept(&self, put: impl FnOnce() -> bool) {
-        let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loads = lock(&self.0.loads);
         loads.accepted += 1;
         loads.fault = None;
         if put() {
-            let mut quotas = self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut quotas = lock(&self.0.quotas);
             quotas.forget(false);
             loads.loaded_at = SystemTime::now();
         }
@@ -363,7 +357,7 @@ impl Source {
 
     /// Notes limits that were sent and have a fault. Returns whether the last ones had another, or none.
     pub fn refuse(&self, fault: String) -> bool {
-        let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loads = lock(&self.0.loads);
         loads.refused += 1;
         let fault = Some(fault);
         let is_new = loads.fault != fault;
@@ -374,7 +368,7 @@ impl Source {
 
 impl Source {
     pub(crate) fn overridden(&self, policy: &str) -> Option<QuotaOverride> {
-        let quotas = self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        let quotas = lock(&self.0.quotas);
         quotas.by_policy.get(policy).cloned()
     }
 
@@ -390,7 +384,7 @@ impl Source {
         new_quota: NewQuota,
         ttl: Option<Duration>,
     ) -> Result<Option<QuotaChange>, String> {
-        let mut quotas = self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut quotas = lock(&self.0.quotas);
         quotas.count += 1;
         let number = quotas.count;
         let change = self.apply(policy, new_quota)?;
@@ -437,7 +431,7 @@ impl Source {
 
     /// Restores the quota of the files. Returns whether there was an override. With a number, ends only that override.
     pub(crate) fn end_quota(&self, policy: &str, number: Option<u64>) -> bool {
-        let mut quotas = self.0.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut quotas = lock(&self.0.quotas);
         let known = quotas.by_policy.get(policy);
         let Some(known) = known.filter(|known| number.is_none_or(|number| number == known.number))
         else {

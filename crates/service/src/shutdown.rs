@@ -1,7 +1,17 @@
-//! Shutdown of the process: signals, and a drain that loses no request.
+//! Shutdown of the process: signals, a drain that loses no request, and the probes that announce it.
 
-use std::{future::Future, io, time::Duration};
+use std::{
+    future::{self, Future},
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
+use axum::{Router, routing::get};
+use http::StatusCode;
 use tokio::{sync::watch, time::timeout};
 use tracing::{info, warn};
 
@@ -108,6 +118,39 @@ pub async fn wait(mut stopped: watch::Receiver<bool>) {
     drop(stopped.wait_for(|stopped| *stopped).await);
 }
 
+/// Whether the service is stopping, which its readiness probe reports. Clones share the flag.
+#[derive(Debug, Clone, Default)]
+pub struct Draining(Arc<AtomicBool>);
+
+impl Draining {
+    /// Makes the service not ready.
+    pub fn begin(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The probes of a service with this condition for readiness.
+pub fn probes(is_ready: impl Fn() -> bool + Clone + Send + Sync + 'static) -> Router {
+    let route = |otherwise: StatusCode| {
+        let is_ready = is_ready.clone();
+        get(move || {
+            future::ready(if is_ready() {
+                (StatusCode::OK, "OK")
+            } else {
+                (otherwise, "not ready")
+            })
+        })
+    };
+    Router::new()
+        .route("/healthz", get(async || "OK"))
+        .route("/readyz", route(StatusCode::SERVICE_UNAVAILABLE))
+        .route("/healthcheck", route(StatusCode::INTERNAL_SERVER_ERROR))
+}
+
 /// A signal of the operating system.
 enum Signal {
     End,
@@ -157,7 +200,7 @@ impl Signals {
 
     async fn next(&mut self) -> Signal {
         if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
+            future::pending::<()>().await;
         }
         Signal::End
     }
@@ -196,7 +239,7 @@ fn notify(state: &[sd_notify::NotifyState<'_>]) {
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
+    use future::pending;
 
     use tokio::time::{Instant, sleep};
 

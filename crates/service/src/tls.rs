@@ -366,11 +366,8 @@ impl<F: ConfigFiles> ReloadedFiles<F> {
     /// Reads the files again; open connections are unaffected.
     pub fn reload(&self) {
         let read = self.0.files.read();
-        let mut current = self
-            .0
-            .current
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let current = self.0.current.lock();
+        let mut current = current.unwrap_or_else(PoisonError::into_inner);
         let config = read.and_then(|contents| {
             let is_new = contents != current.contents;
             let config = is_new.then(|| self.0.files.config(&contents));

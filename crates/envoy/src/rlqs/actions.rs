@@ -1,12 +1,17 @@
 //! How a limit is treated, and the actions that the service sends.
 
-use std::time::Duration;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use prost::Message as _;
 use tower_ratelimit::Key;
 
-use super::client_share::{DivisibleRate, Share};
+use super::{
+    client_share::{DivisibleRate, Share},
+    pool::RowId,
+};
 use crate::{
     decide::{BucketLimit, CountedLimit},
+    event_counts,
     limiters_by_period::Measure,
     protobuf_messages::{
         self, AbandonAction, Action, BlanketRule, BucketAction, BucketId, QuotaAssignment,
@@ -38,6 +43,54 @@ pub(super) fn units(id: &BucketId, units: u64, ttl: Duration) -> BucketAction {
         fill_interval: Some(seconds(YEAR)),
     };
     assign(id, Strategy::TokenBucket(bucket), ttl)
+}
+
+/// Actions by the streams that they go to.
+pub(super) type Actions = HashMap<u64, Vec<BucketAction>>;
+
+/// The stream of each row, and the encoded id of its bucket: a map takes ten times the memory.
+#[derive(Debug, Default)]
+pub(super) struct Buckets(HashMap<RowId, (u64, Arc<[u8]>)>);
+
+impl Buckets {
+    pub(super) fn insert(&mut self, row: RowId, stream: u64, id: &Arc<[u8]>) {
+        self.0.insert(row, (stream, Arc::clone(id)));
+        event_counts::rlqs_buckets(1.0);
+    }
+
+    pub(super) fn remove(&mut self, row: RowId) {
+        if self.0.remove(&row).is_some() {
+            event_counts::rlqs_buckets(-1.0);
+        }
+    }
+
+    pub(super) fn stream(&self, row: RowId) -> Option<u64> {
+        self.0.get(&row).map(|(stream, _)| *stream)
+    }
+
+    /// Adds an action on the bucket of a row, in one part or several, if its stream is open.
+    pub(super) fn add<const PARTS: usize>(
+        &self,
+        actions: &mut Actions,
+        row: RowId,
+        kind: &'static str,
+        action: impl FnOnce(&BucketId) -> [BucketAction; PARTS],
+    ) {
+        if let Some((stream, id)) = self.0.get(&row) {
+            event_counts::rlqs_assigned(kind);
+            let id = BucketId::decode(id.as_ref()).unwrap_or_default();
+            actions.entry(*stream).or_default().extend(action(&id));
+        }
+    }
+
+    pub(super) fn add_blanket(
+        &self,
+        actions: &mut Actions,
+        row: RowId,
+        (rule, ttl): (BlanketRule, Duration),
+    ) {
+        self.add(actions, row, kind(rule), |id| [blanket(id, rule, ttl)]);
+    }
 }
 
 /// The kind of a blanket in metrics.

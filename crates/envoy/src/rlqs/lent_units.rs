@@ -47,26 +47,22 @@ use std::{
     time::Duration,
 };
 
-use prost::Message as _;
 use tokio::{sync::Notify, time::sleep};
 
 pub(super) use super::lending::LEASE;
 use super::{
-    actions,
+    actions::{self, Actions, Buckets},
     lending::{Lending, Message},
     pool::RowId,
 };
 use crate::{
     decide::{Charged, CountedLimit, KeyCounter, LimitOfBucket, RateLimits, UnitOp},
     event_counts,
-    protobuf_messages::{BlanketRule, BucketAction, BucketId},
+    protobuf_messages::BlanketRule,
 };
 
 /// The most accounts, those of ended streams included, and the most limits in shadow mode that wait to be counted.
 const MAX_ACCOUNTS: usize = 100_000;
-
-/// The messages to each stream.
-pub(super) type Messages = HashMap<u64, Vec<BucketAction>>;
 
 /// The account of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,8 +90,7 @@ pub(super) struct Units {
 #[derive(Debug, Default)]
 struct State {
     lendings: HashMap<Arc<KeyCounter>, Lending>,
-    /// The stream of each account, and the encoded id of its bucket.
-    clients: HashMap<RowId, (u64, Arc<[u8]>)>,
+    buckets: Buckets,
     /// Accounts, those without a stream included.
     accounts: usize,
     /// The limits with reports that wait for an answer.
@@ -140,8 +135,7 @@ impl Units {
             return None;
         }
         state.accounts += 1;
-        state.clients.insert(row, (stream, Arc::clone(id)));
-        event_counts::rlqs_buckets(1.0);
+        state.buckets.insert(row, stream, id);
         let counter = Arc::clone(&limit.counter);
         Some(AccountPlace { counter, row })
     }
@@ -183,9 +177,7 @@ impl Units {
     /// Ends the messages about a bucket.
     pub(super) fn leave(&self, place: &AccountPlace) {
         let mut state = self.state();
-        if state.clients.remove(&place.row).is_some() {
-            event_counts::rlqs_buckets(-1.0);
-        }
+        state.buckets.remove(place.row);
         match state.lendings.get_mut(&place.counter) {
             Some(lending) => lending.leave(place.row),
             None => state.accounts = state.accounts.saturating_sub(1),
@@ -208,9 +200,8 @@ impl Units {
         let lending = state.lendings.get(&limit.counter);
         let accounts = lending.map(Lending::accounts).unwrap_or_default();
         let clients = accounts.iter().filter_map(|(row, account)| {
-            let (stream, _) = state.clients.get(row)?;
             Some(UnitsOfClient {
-                stream: *stream,
+                stream: state.buckets.stream(*row)?,
                 demand: account.wanted().map(|_| account.demand.in_interval()),
                 units: account.share(),
                 reported_at: account.demand.reported_at,
@@ -222,33 +213,27 @@ impl Units {
 
 impl State {
     /// Adds a message to a client.
-    fn add(&self, (row, message): (RowId, Message), ttl: Duration, messages: &mut Messages) {
-        let Some((stream, id)) = self.clients.get(&row) else {
-            return;
-        };
-        let id = BucketId::decode(id.as_ref()).unwrap_or_default();
-        let actions = messages.entry(*stream).or_default();
-        let kind = match message {
-            Message::Lease(units) => {
-                // The client forgets what it had.
-                actions.push(actions::blanket(&id, BlanketRule::DenyAll, ttl));
-                actions.push(actions::units(&id, units, ttl));
-                "units"
-            }
-            Message::Extension(units) => {
-                actions.push(actions::units(&id, units, ttl));
-                "units"
-            }
+    fn add(&self, (row, message): (RowId, Message), ttl: Duration, actions: &mut Actions) {
+        match message {
+            // The client forgets what it had.
+            Message::Lease(units) => self.buckets.add(actions, row, "units", |id| {
+                [
+                    actions::blanket(id, BlanketRule::DenyAll, ttl),
+                    actions::units(id, units, ttl),
+                ]
+            }),
+            Message::Extension(units) => self
+                .buckets
+                .add(actions, row, "units", |id| [actions::units(id, units, ttl)]),
             Message::Deny(time) => {
-                actions.push(actions::blanket(&id, BlanketRule::DenyAll, time));
-                "deny"
+                let deny = (BlanketRule::DenyAll, time);
+                self.buckets.add_blanket(actions, row, deny);
             }
             Message::Allow(time) => {
-                actions.push(actions::blanket(&id, BlanketRule::AllowAll, time));
-                "allow"
+                let allow = (BlanketRule::AllowAll, time);
+                self.buckets.add_blanket(actions, row, allow);
             }
-        };
-        event_counts::rlqs_assigned(kind);
+        }
     }
 }
 
@@ -268,7 +253,7 @@ pub(super) trait Service: Sync {
     /// The time since the start.
     fn now(&self) -> Duration;
 
-    fn send(&self, messages: Messages);
+    fn send(&self, messages: Actions);
 }
 
 impl Units {
@@ -296,7 +281,7 @@ impl Units {
 
     /// Makes the charges of these counters that are due, and sends the messages.
     async fn step(&self, service: &impl Service, counters: &HashSet<Arc<KeyCounter>>) {
-        let mut messages = Messages::new();
+        let mut messages = Actions::new();
         // Leases that a new window does not count yet come before what is lent in it.
         let now = service.now();
         let due = self.state().operations(counters, |lending| {
@@ -324,7 +309,7 @@ impl Units {
         &self,
         service: &impl Service,
         peeks: Vec<DueOperation<AccountPlace>>,
-        messages: &mut Messages,
+        messages: &mut Actions,
     ) -> Vec<DueOperation<AccountPlace>> {
         let mut charges = Vec::new();
         for ((place, limit, _), found) in results(service.limits(), peeks).await {
@@ -347,7 +332,7 @@ impl Units {
         &self,
         service: &impl Service,
         charges: Vec<DueOperation<AccountPlace>>,
-        messages: &mut Messages,
+        messages: &mut Actions,
         apply: impl Fn(&mut Lending, (Duration, Duration), RowId, Option<Charged>) -> Option<Message>,
     ) {
         let began_at = service.now();
@@ -459,7 +444,7 @@ impl State {
         &mut self,
         counters: &HashSet<Arc<KeyCounter>>,
         (now, ttl): (Duration, Duration),
-        messages: &mut Messages,
+        messages: &mut Actions,
     ) {
         for counter in counters {
             let lending = self.lendings.get_mut(counter);

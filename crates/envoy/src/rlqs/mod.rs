@@ -35,7 +35,7 @@ use tower_ratelimit::{OnFailure, RedisStore};
 use tower_service::Service;
 
 pub use self::shares::RlqsSettings;
-pub(crate) use self::shares::{ClientOfBucket, ShareOfClient, Shares};
+pub(crate) use self::shares::Shares;
 use self::{
     client_share::{ClientId, client_name},
     shares::PoolsInRedis,

@@ -13,7 +13,7 @@ use std::{
 };
 
 use http::HeaderName;
-use prost::Message as _;
+use serde_json::{Value, json};
 use tokio::{
     sync::{Notify, Semaphore, mpsc},
     task::JoinSet,
@@ -28,16 +28,16 @@ use tower_ratelimit::{
 use tracing::warn;
 
 use super::{
-    actions::{self, EXCESS, Treatment},
+    actions::{self, Actions, Buckets, EXCESS, Treatment},
     client_share::{CUT_DELAY, ClientId, DivisibleRate},
-    lent_units::{self, Messages, Units},
+    lent_units::{self, Units},
     pool::{Pool, RowId, StoredPool},
     pool_in_redis::{Applied, LONGEST_EXCHANGE, Loss, MAX_ROWS, PoolOfInstance, ShareMessage},
 };
 use crate::{
     decide::{CountedLimit, RateLimits},
     event_counts,
-    protobuf_messages::{BlanketRule, BucketAction, BucketId, RateLimitQuotaResponse},
+    protobuf_messages::{BlanketRule, BucketAction, RateLimitQuotaResponse},
 };
 
 /// The most buckets of all streams, and the most pools.
@@ -94,8 +94,7 @@ struct State {
     of_instance: HashMap<Key, PoolOfInstance>,
     /// When Redis was found to have lost a pool.
     lost_at: Option<Duration>,
-    /// The stream of each row, and the encoded id of its bucket: a map takes ten times the memory.
-    buckets: HashMap<RowId, (u64, Arc<[u8]>)>,
+    buckets: Buckets,
     streams: HashMap<u64, Outbox>,
     /// The number of streams and rows so far.
     names: u64,
@@ -214,8 +213,7 @@ impl Shares {
             return None;
         }
         let row = RowId(self.0.names.hash_one(state.name()));
-        state.buckets.insert(row, (stream, Arc::clone(id)));
-        event_counts::rlqs_buckets(1.0);
+        state.buckets.insert(row, stream, id);
         Some(Place { subject, row })
     }
 
@@ -265,9 +263,7 @@ impl Shares {
     pub(super) fn leave(&self, place: &Place) {
         let now = self.now();
         let mut state = self.state();
-        if state.buckets.remove(&place.row).is_some() {
-            event_counts::rlqs_buckets(-1.0);
-        }
+        state.buckets.remove(place.row);
         if let Some(pool) = state.pools.get_mut(&place.subject) {
             pool.leave(now, place.row);
         }
@@ -332,7 +328,7 @@ impl lent_units::Service for Shares {
         self.now()
     }
 
-    fn send(&self, messages: Messages) {
+    fn send(&self, messages: Actions) {
         self.state().send(messages);
     }
 }
@@ -359,7 +355,7 @@ impl State {
     }
 
     /// Sends actions without waiting. Ends streams whose clients read too slowly: they open new ones.
-    fn send(&mut self, messages: Messages) {
+    fn send(&mut self, messages: Actions) {
         for (stream, bucket_action) in messages {
             let Some(outbox) = self.streams.get(&stream) else {
                 continue;
@@ -383,19 +379,16 @@ impl State {
 /// Adds the messages of a pool.
 fn collect(
     pool: &mut Pool,
-    buckets: &HashMap<RowId, (u64, Arc<[u8]>)>,
-    messages: &mut HashMap<u64, Vec<BucketAction>>,
+    buckets: &Buckets,
+    actions: &mut Actions,
     now: Duration,
     ttl: Duration,
 ) {
     let interval = pool.rate().interval;
     for (row, share) in pool.messages(now) {
-        if let Some((stream, id)) = buckets.get(&row) {
-            event_counts::rlqs_assigned("share");
-            let id = BucketId::decode(id.as_ref()).unwrap_or_default();
-            let action = actions::share(&id, share, interval, ttl);
-            messages.entry(*stream).or_default().push(action);
-        }
+        buckets.add(actions, row, "share", |id| {
+            [actions::share(id, share, interval, ttl)]
+        });
     }
 }
 
@@ -428,8 +421,6 @@ impl RareLine {
         is_due
     }
 }
-
-type Actions = HashMap<u64, Vec<BucketAction>>;
 
 impl Shares {
     /// Exchanges the pools that have something to write.
@@ -491,6 +482,7 @@ impl Shares {
         let Some(applied) = self.apply(subject, value.as_deref(), (time, now, random)) else {
             return Ok(true);
         };
+        let excess = (self.0.settings.excess(), EXCESS);
         if applied.is_changed {
             let stored = &applied.stored;
             let lasts = stored.lasts(time);
@@ -500,12 +492,21 @@ impl Shares {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
                 Err(error) => {
-                    self.unanswered(subject, &applied);
+                    // It may be in Redis nevertheless.
+                    self.change(subject, excess, |pool, now| {
+                        (pool.unanswered(&applied, now), Vec::new())
+                    });
                     return Err(error);
                 }
             }
         }
-        self.written(subject, &applied);
+        self.change(subject, excess, |pool, now| {
+            let refused = applied.refused.clone();
+            refused
+                .iter()
+                .for_each(|_| event_counts::rlqs_refused("rows"));
+            (pool.written(&applied, now), refused)
+        });
         Ok(true)
     }
 
@@ -533,109 +534,53 @@ impl Shares {
         Some(applied)
     }
 
-    /// Sends the messages of a pool that is in Redis.
-    fn written(&self, subject: &Key, applied: &Applied) {
-        let now = self.now();
-        let mut state = self.state();
-        let Some(pool) = state.of_instance.get_mut(subject) else {
-            return;
-        };
-        let messages = pool.written(applied, now);
-        let interval = pool.interval();
-        if pool.is_over() {
-            state.of_instance.remove(subject);
-        }
-        let mut actions = Actions::new();
-        self.add_shares(&state, &mut actions, (messages, interval));
-        let rule = self.0.settings.excess();
-        for row in &applied.refused {
-            event_counts::rlqs_refused("rows");
-            add_blanket(&state, &mut actions, *row, (rule, EXCESS));
-        }
-        state.send(actions);
-    }
-
-    /// Sends the smaller shares of a pool that may be in Redis.
-    fn unanswered(&self, subject: &Key, applied: &Applied) {
-        let now = self.now();
-        let mut state = self.state();
-        let Some(pool) = state.of_instance.get_mut(subject) else {
-            return;
-        };
-        let messages = pool.unanswered(applied, now);
-        let interval = pool.interval();
-        let mut actions = Actions::new();
-        self.add_shares(&state, &mut actions, (messages, interval));
-        state.send(actions);
-    }
-
     /// Applies the policy while Redis does not respond.
     fn do_without(&self, subject: &Key, on_failure: OnFailure) {
-        let (now, ttl) = (self.now(), self.0.settings.ttl);
+        let allow = (BlanketRule::AllowAll, self.0.settings.ttl);
+        self.change(subject, allow, |pool, now| {
+            pool.failed(now);
+            if on_failure == OnFailure::allow() {
+                (Vec::new(), pool.allow_without_redis(now))
+            } else if on_failure == OnFailure::deny() {
+                (Vec::new(), Vec::new())
+            } else {
+                (pool.renew_without_redis(now), Vec::new())
+            }
+        });
+    }
+
+    /// Changes this instance's part of a pool, and sends what follows: shares, and this rule to other rows.
+    fn change(
+        &self,
+        subject: &Key,
+        blanket: (BlanketRule, Duration),
+        change: impl FnOnce(&mut PoolOfInstance, Duration) -> (Vec<ShareMessage>, Vec<RowId>),
+    ) {
+        let now = self.now();
         let mut state = self.state();
         let Some(pool) = state.of_instance.get_mut(subject) else {
             return;
         };
-        pool.failed(now);
+        let (shares, others) = change(pool, now);
         let interval = pool.interval();
         if pool.is_over() {
             state.of_instance.remove(subject);
-            return;
         }
         let mut actions = Actions::new();
-        if on_failure == OnFailure::allow() {
-            for row in pool.allow_without_redis(now) {
-                add_blanket(&state, &mut actions, row, (BlanketRule::AllowAll, ttl));
-            }
-        } else if on_failure != OnFailure::deny() {
-            let messages = pool.renew_without_redis(now);
-            self.add_shares(&state, &mut actions, (messages, interval));
-        }
-        state.send(actions);
-    }
-
-    fn add_shares(
-        &self,
-        state: &State,
-        actions: &mut Actions,
-        (messages, interval): (Vec<ShareMessage>, u64),
-    ) {
-        for ShareMessage { row, share, age } in messages {
+        for ShareMessage { row, share, age } in shares {
             // A share ends when Redis ends it, however late the message is.
             let ttl = self.0.settings.ttl;
             let ttl = ttl.saturating_sub(Duration::from_secs(age.as_secs()));
             if !ttl.is_zero() {
-                add(state, actions, row, "share", |id| {
-                    actions::share(id, share, interval, ttl)
+                state.buckets.add(&mut actions, row, "share", |id| {
+                    [actions::share(id, share, interval, ttl)]
                 });
             }
         }
-    }
-}
-
-fn add_blanket(
-    state: &State,
-    actions: &mut Actions,
-    row: RowId,
-    (rule, ttl): (BlanketRule, Duration),
-) {
-    add(state, actions, row, actions::kind(rule), |id| {
-        actions::blanket(id, rule, ttl)
-    });
-}
-
-/// Adds an action on the bucket of a row, if its stream is open.
-fn add(
-    state: &State,
-    actions: &mut Actions,
-    row: RowId,
-    kind: &'static str,
-    action: impl FnOnce(&BucketId) -> BucketAction,
-) {
-    if let Some((stream, id)) = state.buckets.get(&row) {
-        event_counts::rlqs_assigned(kind);
-        let id = BucketId::decode(id.as_ref()).unwrap_or_default();
-        actions.entry(*stream).or_default().push(action(&id));
+        for row in others {
+            state.buckets.add_blanket(&mut actions, row, blanket);
+        }
+        state.send(actions);
     }
 }
 
@@ -662,54 +607,29 @@ impl State {
     }
 
     /// The clients of a pool, which has a clock of its own.
-    fn clients(&self, pool: &Pool, (now, at): (Duration, Duration)) -> Vec<ClientOfBucket> {
+    fn clients(&self, pool: &Pool, (now, at): (Duration, Duration)) -> Vec<Value> {
         let a_second = |number: u64| number as f64 / pool.rate().interval as f64;
         let rows = pool.rows().filter(|(_, row)| !row.has_ended(at));
         let clients = rows.map(|(id, row)| {
-            let stream = self.buckets.get(&id).map(|(stream, _)| *stream);
+            let stream = self.buckets.stream(id);
             let (opened_at, name) = stream.and_then(|stream| self.stream(stream)).unzip();
             let demand = row.demand.in_interval();
-            ClientOfBucket {
-                name,
-                age: opened_at.map(|opened_at| now.saturating_sub(opened_at)),
-                silence: at.saturating_sub(row.demand.reported_at),
-                demand: (demand < u64::MAX).then(|| a_second(demand)),
-                share: row.share.map(|share| ShareOfClient::Rate {
-                    rate: a_second(share.tokens),
-                    size: share.size,
-                }),
-            }
+            json!({
+                // Unknown at another instance.
+                "client": name,
+                "age": opened_at.map(|opened_at| now.saturating_sub(opened_at).as_secs()),
+                "last_report": at.saturating_sub(row.demand.reported_at).as_secs(),
+                "demand": (demand < u64::MAX).then(|| a_second(demand)),
+                "share": row.share.map(|share| json!({"rate": a_second(share.tokens), "size": share.size})),
+            })
         });
         clients.collect()
     }
 }
 
-/// The share of a client.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum ShareOfClient {
-    /// Requests a second, and at once.
-    Rate { rate: f64, size: u64 },
-    /// Requests that it may allow. The service does not know which part is spent.
-    Units(u64),
-}
-
-/// A client of a bucket.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ClientOfBucket {
-    /// The value of `--rlqs-client-header`, or its address; `None` if it is at another instance.
-    pub(crate) name: Option<String>,
-    /// The time since its stream was opened, at this instance.
-    pub(crate) age: Option<Duration>,
-    /// The time since its last report of this bucket.
-    pub(crate) silence: Duration,
-    /// Requests a second; `None` before a measurement.
-    pub(crate) demand: Option<f64>,
-    pub(crate) share: Option<ShareOfClient>,
-}
-
 impl Shares {
-    /// The clients of a bucket: of a rate those of all instances, of units those of this one. `None` if the bucket has
-    /// no limit that is shared.
+    /// The clients of a bucket for operators: of a rate those of all instances, of units those of this one. Demands and
+    /// rates are requests a second. `None` if the bucket has no limit that is shared.
     ///
     /// # Errors
     ///
@@ -718,7 +638,7 @@ impl Shares {
         &self,
         domain: &str,
         pairs: &BTreeMap<String, String>,
-    ) -> Result<Option<Vec<ClientOfBucket>>, StoreError> {
+    ) -> Result<Option<Vec<Value>>, StoreError> {
         let Some(limit) = self.limits().bucket_limit(domain, pairs) else {
             return Ok(None);
         };
@@ -743,13 +663,14 @@ impl Shares {
                 let clients = clients.filter_map(|client| {
                     let (opened_at, name) = state.stream(client.stream)?;
                     let a_second = |units: u64| units as f64 / lent_units::LEASE as f64;
-                    Some(ClientOfBucket {
-                        name: Some(name),
-                        age: Some(now.saturating_sub(opened_at)),
-                        silence: now.saturating_sub(client.reported_at),
-                        demand: client.demand.map(a_second),
-                        share: client.units.map(ShareOfClient::Units),
-                    })
+                    Some(json!({
+                        "client": name,
+                        "age": now.saturating_sub(opened_at).as_secs(),
+                        "last_report": now.saturating_sub(client.reported_at).as_secs(),
+                        "demand": client.demand.map(a_second),
+                        // The service does not know which part is spent.
+                        "share": client.units.map(|units| json!({"units": units})),
+                    }))
                 });
                 clients.collect()
             }
