@@ -15,7 +15,7 @@ use tower_ratelimit_replay::timestamps;
 
 use crate::{
     output::{ExplainedRequest, Findings, OutputFormat},
-    response_charge::{self, ResponseCharge},
+    recorded_response::{self, ResponseCharge},
 };
 
 #[derive(Debug, Args)]
@@ -144,11 +144,11 @@ fn charge(
     let (Some(request), Some(file)) = (request, &check.response) else {
         return Ok(None);
     };
-    let response = response_charge::recorded(file)?;
+    let response = recorded_response::recorded(file)?;
     // Quotas that are full, at an instant that stays.
     let rules = builder.clock(ManualClock::at(now)).read_all(&check.files);
     let rules = rules.map_err(|error| error.to_string())?;
-    response_charge::of(rules, request.clone(), response).map(Some)
+    recorded_response::of(rules, request.clone(), response).map(Some)
 }
 
 /// The changes by a reload.

@@ -5,7 +5,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use tower_ratelimit::Quota;
 use tower_ratelimit_service::{OperatorSettings, StoreSettings, TlsFiles};
 
@@ -121,8 +121,8 @@ pub(crate) struct Operators {
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     admin_host: Vec<String>,
     /// Whether the admin service has a page of limits as they act.
-    #[arg(long, value_name = "on|off", default_value = "on")]
-    admin_page: OnOff,
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_or_off, action = ArgAction::Set)]
+    admin_page: bool,
     /// Reveals keys, such as addresses, to operators and in the log. Default: digests.
     #[arg(long)]
     reveal_keys: bool,
@@ -135,24 +135,16 @@ impl Operators {
         settings.token_file = self.admin_token_file;
         settings.hosts = self.admin_host;
         settings.reveal_keys = self.reveal_keys;
-        settings.page = self.admin_page.0;
+        settings.page = self.admin_page;
         settings
     }
 }
 
-/// Whether something is on.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OnOff(pub(crate) bool);
-
-impl FromStr for OnOff {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "on" => Ok(Self(true)),
-            "off" => Ok(Self(false)),
-            _ => Err("is on or off".to_owned()),
-        }
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("is on or off".to_owned()),
     }
 }
 

@@ -4,13 +4,13 @@
 //! The program is [`run`] with the arguments of the process. It is a library so that tests and
 //! other programs need no process.
 
-mod response_charge;
+mod recorded_response;
 
 mod output;
 
 mod check;
 #[cfg(feature = "serve")]
-mod envoy_files;
+mod check_descriptors;
 mod explain;
 mod replay;
 
@@ -144,24 +144,24 @@ where
 
 /// The commands with their options. Each option of a service has an environment variable with its name, as in
 /// `TOWER_RATELIMIT_GRPC` for `--grpc`.
+#[cfg(feature = "serve")]
 fn program() -> clap::Command {
-    let program = Arguments::command();
-    #[cfg(feature = "serve")]
-    let program =
-        ["serve", "gateway", "healthcheck"]
-            .into_iter()
-            .fold(program, |program, service| {
-                program.mut_subcommand(service, |service| {
-                    service.mut_args(|option| {
-                        let name = option.get_id().as_str().to_ascii_uppercase();
-                        match option.get_env() {
-                            None => option.env(format!("TOWER_RATELIMIT_{name}")),
-                            Some(_) => option,
-                        }
-                    })
-                })
-            });
-    program
+    let with_variable = |option: clap::Arg| match option.get_env() {
+        Some(_) => option,
+        None => {
+            let name = option.get_id().as_str().to_ascii_uppercase();
+            option.env(format!("TOWER_RATELIMIT_{name}"))
+        }
+    };
+    let services = ["serve", "gateway", "healthcheck"].into_iter();
+    services.fold(Arguments::command(), |program, service| {
+        program.mut_subcommand(service, |service| service.mut_args(with_variable))
+    })
+}
+
+#[cfg(not(feature = "serve"))]
+fn program() -> clap::Command {
+    Arguments::command()
 }
 
 /// The arguments with the command `envoy`, if the program has the name of Envoy's reference service and no arguments: then
@@ -211,8 +211,8 @@ fn run_command(
 /// Checks rules of requests, or files of Envoy's rate limit service.
 fn findings(check: &Check) -> Result<Findings, String> {
     #[cfg(feature = "serve")]
-    if envoy_files::is_meant(check) {
-        return envoy_files::check(check);
+    if check_descriptors::is_meant(check) {
+        return check_descriptors::check(check);
     }
     check::check(check)
 }

@@ -16,7 +16,7 @@ use tower_ratelimit::{
 };
 use tower_ratelimit_replay::timestamps;
 
-use crate::response_charge::ResponseCharge;
+use crate::recorded_response::ResponseCharge;
 
 /// No faults.
 pub(crate) const OK: u8 = 0;

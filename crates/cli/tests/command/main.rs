@@ -3,7 +3,7 @@
 
 mod arguments;
 #[cfg(feature = "serve")]
-mod envoy_files;
+mod check_descriptors;
 #[path = "../support/log.rs"]
 mod log;
 mod pages;
