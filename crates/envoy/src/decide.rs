@@ -49,13 +49,6 @@ struct Inner {
     statistics: Statistics,
 }
 
-/// Whether a request is charged, and the caller's deadline.
-#[derive(Clone, Copy)]
-enum Charges {
-    Yes { until: Option<Instant> },
-    No,
-}
-
 impl RateLimits {
     /// Limits without rules: until [`set_rules`](Self::set_rules) every decision fails as unavailable.
     pub fn new(counters: Counters, modes: Modes) -> Self {
@@ -139,14 +132,22 @@ impl RateLimits {
         until: Option<Instant>,
     ) -> Result<RateLimitResponse, DecideError> {
         if !self.0.modes.charge_admitted {
-            return self.answer_to(request, Charges::Yes { until }).await;
+            return self.charge(request, until).await;
         }
         let (limits, request) = (self.clone(), request.clone());
-        to_its_end(async move {
-            let charges = Charges::Yes { until };
-            limits.answer_to(&request, charges).await
-        })
-        .await
+        to_its_end(async move { limits.charge(&request, until).await }).await
+    }
+
+    async fn charge(
+        &self,
+        request: &RateLimitRequest,
+        until: Option<Instant>,
+    ) -> Result<RateLimitResponse, DecideError> {
+        let rules = self.rules_for(request)?;
+        let lookups = look_up(&rules, &self.overrides(), request)?;
+        let decisions = self.round(&lookups, until).charge().await?;
+        self.observe(&rules, request, &lookups, &decisions);
+        Ok(self.answer(request, &lookups, &decisions))
     }
 
     /// The response that [`decide`](Self::decide) would give. Nothing is counted.
@@ -158,26 +159,10 @@ impl RateLimits {
         &self,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, DecideError> {
-        self.answer_to(request, Charges::No).await
-    }
-
-    async fn answer_to(
-        &self,
-        request: &RateLimitRequest,
-        charges: Charges,
-    ) -> Result<RateLimitResponse, DecideError> {
         let rules = self.rules_for(request)?;
         let lookups = look_up(&rules, &self.overrides(), request)?;
-        let decisions = match charges {
-            Charges::Yes { until } => {
-                let decisions = self.round(&lookups, until).charge().await?;
-                self.observe(&rules, request, &lookups, &decisions);
-                decisions
-            }
-            Charges::No => self.round(&lookups, None).peek().await?,
-        };
-        let statuses = statuses(&lookups, &decisions);
-        Ok(self.answer(request, &lookups, statuses))
+        let decisions = self.round(&lookups, None).peek().await?;
+        Ok(self.answer(request, &lookups, &decisions))
     }
 
     /// The rules for a request.
@@ -196,9 +181,10 @@ impl RateLimits {
         &self,
         request: &RateLimitRequest,
         lookups: &[Lookup<'_>],
-        statuses: Vec<DescriptorStatus>,
+        decisions: &[Option<Decision>],
     ) -> RateLimitResponse {
         let modes = &self.0.modes;
+        let statuses = statuses(lookups, decisions);
         let Verdict { passes, over } = Verdict::of(modes, lookups, &statuses);
         let code = if passes { Code::Ok } else { Code::OverLimit };
         let over = over.and_then(|at| statuses.get(at));

@@ -380,8 +380,8 @@ mod operator_tests {
     };
     use http::header::{CONTENT_TYPE, HOST};
     use serde_json::{Value, json};
+    use tower::Service as _;
     use tower_ratelimit::LocalStore;
-    use tower_service::Service as _;
 
     use super::*;
     use crate::{decide::Modes, limiters_by_period::Counters, rlqs::Shares};

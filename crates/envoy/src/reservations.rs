@@ -23,7 +23,7 @@ use ring::{
     rand::{SecureRandom as _, SystemRandom},
 };
 use tonic::{Request, Status, body::Body, server::NamedService};
-use tower_service::Service;
+use tower::Service;
 
 use crate::{
     decide::{RateLimits, ReservedUnits},

@@ -16,10 +16,10 @@ use tonic::{
     body::Body,
     codec::{Codec, DecodeBuf, Decoder},
     metadata::MetadataMap,
-    server::{Grpc, NamedService, UnaryService},
+    server::{Grpc, NamedService},
 };
 use tonic_prost::ProstCodec;
-use tower_service::Service;
+use tower::{Service, service_fn};
 
 use crate::{
     decide::{DecideError, RateLimits},
@@ -101,24 +101,11 @@ where
     F: Future<Output = Result<Answer, Status>> + Send + 'static,
 {
     let codec = CheckedCodec::<Question, Answer>::new(few_descriptors);
-    Grpc::new(codec).unary(Method(method), request).await
-}
-
-/// A method, which is a function.
-struct Method<M>(M);
-
-impl<Question, Answer, F, M> UnaryService<Question> for Method<M>
-where
-    F: Future<Output = Result<Answer, Status>> + Send + 'static,
-    M: Fn(Request<Question>) -> F,
-{
-    type Response = Answer;
-    type Future = BoxFuture<Response<Answer>, Status>;
-
-    fn call(&mut self, request: Request<Question>) -> Self::Future {
-        let answer = (self.0)(request);
-        Box::pin(async { answer.await.map(Response::new) })
-    }
+    let method = service_fn(move |request| {
+        let answer = method(request);
+        async { answer.await.map(Response::new) }
+    });
+    Grpc::new(codec).unary(method, request).await
 }
 
 /// Runs a decision, which gets the latest instant for the store, until the caller's deadline.

@@ -28,7 +28,7 @@ use tokio::{
     sync::{mpsc, watch},
     time::sleep,
 };
-use tower_service::Service as _;
+use tower::Service as _;
 use tracing::{error, info};
 
 #[cfg(unix)]

@@ -7,9 +7,9 @@
 
 use std::{
     convert::Infallible,
+    future::{Ready, ready},
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    task::{Context, Poll},
 };
 
 use axum::{
@@ -26,12 +26,11 @@ use http::{
     uri::{Authority, PathAndQuery},
 };
 use ipnet::IpNet;
-use tower_layer::Layer as _;
+use tower::{Layer as _, Service as _, service_fn, util::ServiceFn};
 use tower_ratelimit::{
     Decision,
     rules::{RulesHandle, RulesLayer, RulesLimit},
 };
-use tower_service::Service;
 
 use crate::cors::CorsFields;
 
@@ -59,7 +58,7 @@ const GRPC_FIELDS: [&str; 5] = [
 /// peer's address: serve it by `into_make_service_with_connect_info::<SocketAddr>`.
 pub fn router(rules: &RulesLayer, trusted: impl IntoIterator<Item = IpNet>) -> Router {
     let auth = Auth {
-        limit: rules.layer(Passed),
+        limit: rules.layer(service_fn(passed)),
         rules: rules.handle(),
         trusted: trusted.into_iter().collect(),
     };
@@ -78,29 +77,19 @@ struct Auth {
 const OVERFLOW: HeaderName = HeaderName::from_static("x-ratelimit-overflow");
 
 /// The inner service: responds 200 to each request that the rules allow, with the marks of the rules.
-#[derive(Debug, Clone)]
-struct Passed;
+type Passed = ServiceFn<fn(Request) -> Ready<Result<Response, Infallible>>>;
 
-impl Service<Request> for Passed {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = std::future::Ready<Result<Response, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
-        let mut response = Response::new(Body::empty());
-        // The client's own marks stay in the request if no rule of the file marks any.
-        let decision = request.extensions().get::<Decision>();
-        if decision.is_some_and(|decision| decision.quotas().any(|quota| quota.is_denied())) {
-            for mark in request.headers().get_all(OVERFLOW) {
-                response.headers_mut().append(OVERFLOW, mark.clone());
-            }
+fn passed(request: Request) -> Ready<Result<Response, Infallible>> {
+    let mut response = Response::new(Body::empty());
+    // The client's own marks stay in the request if no rule of the file marks any.
+    let (request, _) = request.into_parts();
+    let decision = request.extensions.get::<Decision>();
+    if decision.is_some_and(|decision| decision.quotas().any(|quota| quota.is_denied())) {
+        for mark in request.headers.get_all(OVERFLOW) {
+            response.headers_mut().append(OVERFLOW, mark.clone());
         }
-        std::future::ready(Ok(response))
     }
+    ready(Ok(response))
 }
 
 async fn authorize(

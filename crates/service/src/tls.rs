@@ -176,16 +176,10 @@ impl ConfigFiles for TlsFiles {
 impl ClientFiles {
     fn pem(&self) -> PemFiles<'_> {
         let [cert, key, authority] = self.names;
-        let (certificate, key_file) = self
-            .tls
-            .certificate
-            .as_ref()
-            .map_or((None, None), |(certificate, key)| {
-                (Some(&**certificate), Some(&**key))
-            });
+        let own = self.tls.certificate.as_ref();
         PemFiles([
-            (cert, certificate),
-            (key, key_file),
+            (cert, own.map(|(certificate, _)| &**certificate)),
+            (key, own.map(|(_, key)| &**key)),
             (authority, self.tls.authority.as_deref()),
         ])
     }

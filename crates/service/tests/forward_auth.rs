@@ -5,12 +5,12 @@ use std::{net::SocketAddr, time::Duration};
 
 use axum::{Router, body::Body, extract::ConnectInfo};
 use http::{Request, StatusCode};
+use tower::Service as _;
 use tower_ratelimit::{
     RedisStore,
     rules::{Format, Rules, RulesLayer},
 };
 use tower_ratelimit_service::forward_auth;
-use tower_service::Service as _;
 
 const RULES: &str = r"rules:
   - {name: denied, match: {path: /denied}, action: deny}

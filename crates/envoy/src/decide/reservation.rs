@@ -11,7 +11,7 @@ use super::{
     RateLimits,
     charges::Decisions,
     lookup::{DecideError, Limited, Lookup, look_up},
-    outcome, statuses, to_its_end,
+    outcome, to_its_end,
 };
 use crate::{
     limiters_by_period::Measure,
@@ -81,7 +81,7 @@ impl RateLimits {
         }
         let decisions = self.round(&lookups, until).charge_all_or_none().await?;
         self.observe(&rules, request, &lookups, &decisions);
-        let answer = self.answer(request, &lookups, statuses(&lookups, &decisions));
+        let answer = self.answer(request, &lookups, &decisions);
         let units = if answer.overall_code() == Code::Ok {
             reserved_units(&lookups, &decisions)
         } else {
@@ -142,7 +142,7 @@ impl RateLimits {
         }
         let decisions = self.round(&lookups, until).settle(&ops).await?;
         self.observe(&rules, request, &lookups, &decisions);
-        Ok(self.answer(request, &lookups, statuses(&lookups, &decisions)))
+        Ok(self.answer(request, &lookups, &decisions))
     }
 }
 

@@ -37,7 +37,7 @@ pub struct Builder {
 pub(super) struct Level {
     pub(super) descriptors: HashMap<String, Descriptor>,
     /// In the order of the file.
-    pub(super) wildcards: Vec<Wildcard>,
+    pub(super) wildcards: Vec<String>,
 }
 
 /// A descriptor of a file.
@@ -160,31 +160,26 @@ impl Level {
     pub(super) fn step(&self, entry: &Entry) -> Option<Step<'_>> {
         let text = format!("{}_{}", entry.key, entry.value);
         if let Some(descriptor) = self.descriptors.get(&text) {
-            let matched = Matched::Exact;
-            return Some(Step {
-                descriptor,
-                matched,
-            });
+            return Some(Step::new(descriptor, Matched::Exact));
         }
-        let pattern = self.wildcards.iter().find(|pattern| pattern.covers(&text));
-        if let Some(pattern) = pattern.map(Wildcard::pattern) {
-            let matched = Matched::Pattern(pattern);
+        let mut patterns = self.wildcards.iter();
+        if let Some(pattern) = patterns.find(|pattern| covers(pattern, &text)) {
             let descriptor = self.descriptors.get(pattern)?;
-            return Some(Step {
-                descriptor,
-                matched,
-            });
+            return Some(Step::new(descriptor, Matched::Pattern(pattern)));
         }
         let descriptor = self.descriptors.get(&entry.key)?;
-        let matched = Matched::KeyAlone;
-        Some(Step {
-            descriptor,
-            matched,
-        })
+        Some(Step::new(descriptor, Matched::KeyAlone))
     }
 }
 
 impl<'r> Step<'r> {
+    const fn new(descriptor: &'r Descriptor, matched: Matched<'r>) -> Self {
+        Self {
+            descriptor,
+            matched,
+        }
+    }
+
     /// The pattern that replaces the value, if all values share a count.
     pub(super) fn shared(&self, entry: &Entry) -> Option<&'r str> {
         let Matched::Pattern(_) = self.matched else {
@@ -221,42 +216,24 @@ impl<'r> Found<'r> {
     }
 }
 
-/// A text in which each `*` matches any characters, or none. A `*` cannot be escaped.
-#[derive(Debug, Clone)]
-pub(super) struct Wildcard {
-    pattern: String,
-}
-
-impl Wildcard {
-    /// The pattern, if the text has a `*`.
-    pub(super) fn new(text: &str) -> Option<Self> {
-        let pattern = text.to_owned();
-        text.contains('*').then_some(Self { pattern })
-    }
-
-    pub(super) fn pattern(&self) -> &str {
-        &self.pattern
-    }
-
-    /// Whether it matches the text: the pieces occur in order, the first at the beginning, the last at the end, each
-    /// of the others as early as possible.
-    fn covers(&self, text: &str) -> bool {
-        let Some((first, rest)) = self.pattern.split_once('*') else {
-            return false;
-        };
-        let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
-        let within = text.strip_prefix(first);
-        let Some(mut left) = within.and_then(|within| within.strip_suffix(last)) else {
-            return false;
-        };
-        middle.split('*').all(|piece| match left.find(piece) {
-            Some(at) => {
-                left = &left[at + piece.len()..];
-                true
-            }
-            None => false,
-        })
-    }
+/// Whether a pattern, in which each `*` matches any characters or none, matches the text: the pieces occur in order, the
+/// first at the beginning, the last at the end, each of the others as early as possible. A `*` cannot be escaped.
+fn covers(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else {
+        return false;
+    };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let within = text.strip_prefix(first);
+    let Some(mut left) = within.and_then(|within| within.strip_suffix(last)) else {
+        return false;
+    };
+    middle.split('*').all(|piece| match left.find(piece) {
+        Some(at) => {
+            left = &left[at + piece.len()..];
+            true
+        }
+        None => false,
+    })
 }
 
 /// The most descriptors that one search visits. Clients choose ids, and patterns below patterns have many orders.
@@ -350,7 +327,6 @@ mod tests {
 
     #[test]
     fn pieces_come_in_order_and_do_not_overlap() {
-        let covers = |pattern: &str, text| Wildcard::new(pattern).expect("a pattern").covers(text);
         let cases = [
             ("a*", "a", true),
             ("a*", "ab", true),
@@ -376,7 +352,6 @@ mod tests {
         for (pattern, text, expected) in cases {
             assert_eq!(covers(pattern, text), expected, "{pattern} {text}");
         }
-        assert!(Wildcard::new("plain").is_none());
     }
 
     const RULES: &str = "domain: shop

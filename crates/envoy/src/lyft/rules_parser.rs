@@ -17,7 +17,7 @@ use tower_ratelimit_rulefile::{
 };
 
 use super::{
-    rules::{Builder, Descriptor, Level, Limit, Rules, Wildcard},
+    rules::{Builder, Descriptor, Level, Limit, Rules},
     yaml11_types::{YamlType, metadata, text_or_empty, type_of, type_of_key},
 };
 use crate::protobuf_messages::Unit;
@@ -218,7 +218,9 @@ impl RulesParser<'_> {
             self.keys.push(key);
             let descriptor = self.descriptor(node, &text, &path);
             self.keys.pop();
-            level.wildcards.extend(Wildcard::new(&text));
+            if text.contains('*') {
+                level.wildcards.push(text.clone());
+            }
             level.descriptors.insert(text, descriptor);
         }
     }

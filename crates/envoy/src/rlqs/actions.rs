@@ -7,7 +7,7 @@ use tower_ratelimit::Key;
 
 use super::{
     client_share::{DivisibleRate, Share},
-    pool::RowId,
+    divided_rate::RowId,
 };
 use crate::{
     decide::{BucketLimit, CountedLimit},

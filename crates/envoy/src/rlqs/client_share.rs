@@ -1,10 +1,6 @@
 //! The row of one client: who it is, its demand, its share, and what it may still use of earlier ones.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    num::NonZeroU64,
-    time::Duration,
-};
+use std::{net::SocketAddr, num::NonZeroU64, time::Duration};
 
 use axum::extract::ConnectInfo;
 use http::HeaderName;
@@ -304,15 +300,22 @@ const MAX_NAME: usize = 128;
 pub(super) struct ClientId(pub(super) NonZeroU64);
 
 impl ClientId {
-    /// The client that opens a stream: the value of this header, else the peer's address. `None` without either: the
-    /// server has no addresses.
-    pub(super) fn of<T>(request: &Request<T>, header: Option<&HeaderName>) -> Option<Self> {
+    /// The client that opens a stream, and its name for operators: the value of this header, else the address of the
+    /// connection's other end, whose port is another one after a reconnect. `None` without either: the server has no
+    /// addresses.
+    pub(super) fn of<T>(
+        request: &Request<T>,
+        header: Option<&HeaderName>,
+    ) -> Option<(Self, String)> {
         let named = header.and_then(|header| request.metadata().get(header.as_str()));
         let named = named.map(|name| name.as_encoded_bytes());
-        match named.filter(|name| !name.is_empty()) {
-            Some(name) => Self::named(b"header", name),
-            None => Self::named(b"address", address(request)?.to_string().as_bytes()),
+        if let Some(name) = named.filter(|name| !name.is_empty()) {
+            let shown = String::from_utf8_lossy(&name[..name.len().min(MAX_NAME)]);
+            return Some((Self::named(b"header", name)?, shown.into_owned()));
         }
+        let ConnectInfo(address) = request.extensions().get::<ConnectInfo<SocketAddr>>()?;
+        let address = address.ip().to_canonical().to_string();
+        Some((Self::named(b"address", address.as_bytes())?, address))
     }
 
     fn named(kind: &[u8], name: &[u8]) -> Option<Self> {
@@ -321,23 +324,6 @@ impl ClientId {
         let (first, _) = digest.split_first_chunk()?;
         NonZeroU64::new(u64::from_be_bytes(*first)).map(Self)
     }
-}
-
-/// The name of the client that opens a stream, for operators: what [`ClientId::of`] digests. `None` without either.
-pub(super) fn client_name<T>(request: &Request<T>, header: Option<&HeaderName>) -> Option<String> {
-    let named = header.and_then(|header| request.metadata().get(header.as_str()));
-    let named = named.map(|name| {
-        let name = name.as_encoded_bytes();
-        String::from_utf8_lossy(&name[..name.len().min(MAX_NAME)]).into_owned()
-    });
-    let named = named.filter(|name| !name.is_empty());
-    named.or_else(|| Some(address(request)?.to_string()))
-}
-
-/// The address of the connection's other end. Its port is another one after a reconnect.
-fn address<T>(request: &Request<T>) -> Option<IpAddr> {
-    let ConnectInfo(address) = request.extensions().get::<ConnectInfo<SocketAddr>>()?;
-    Some(address.ip().to_canonical())
 }
 
 #[cfg(test)]
@@ -413,7 +399,8 @@ mod tests {
             let address: SocketAddr = address.parse().expect("an address");
             request.extensions_mut().insert(ConnectInfo(address));
         }
-        ClientId::of(&request, Some(&HeaderName::from_static("x-envoy")))
+        let client = ClientId::of(&request, Some(&HeaderName::from_static("x-envoy")));
+        client.map(|(id, _)| id)
     }
 
     #[test]

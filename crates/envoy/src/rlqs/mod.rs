@@ -1,45 +1,43 @@
 //! The gRPC service `envoy.service.rate_limit_quota.v3.RateLimitQuotaService`: Envoy decides by itself, by shares of
 //! limits that this service assigns, and reports its use.
 //!
-//! A limit that is a rate is divided into smaller rates (`pool`), by instances with one Redis together
-//! (`pool_in_redis`). Of all other limits clients get units (`lent_units`), which the limit's own counter has charged.
+//! A limit that is a rate is divided into smaller rates (`divided_rate`), by instances with one Redis together
+//! (`divided_rate_in_redis`). Of all other limits clients get units (`unit_leases`), which the limit's own counter has
+//! charged.
 
 mod actions;
+mod assignments;
 mod client_share;
+mod divided_rate;
+mod divided_rate_in_redis;
 #[cfg(test)]
 mod fake_values;
-mod lending;
-mod lent_units;
-mod pool;
-mod pool_in_redis;
-mod shares;
+mod lease_accounts;
 #[cfg(test)]
 mod simulation;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod unit_leases;
 
 use std::{
     convert::Infallible,
-    pin::Pin,
+    future::ready,
     task::{Context, Poll},
 };
 
-use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
     Request, Response, Status, Streaming,
     body::Body,
-    server::{Grpc, NamedService, StreamingService},
+    server::{Grpc, NamedService},
 };
+use tower::{Service, service_fn};
 use tower_ratelimit::{OnFailure, RedisStore};
-use tower_service::Service;
 
-pub use self::shares::RlqsSettings;
-pub(crate) use self::shares::Shares;
-use self::{
-    client_share::{ClientId, client_name},
-    shares::PoolsInRedis,
-};
+pub use self::assignments::RlqsSettings;
+pub(crate) use self::assignments::Shares;
+use self::{assignments::PoolsInRedis, client_share::ClientId};
 use crate::{
     decide::RateLimits,
     protobuf_messages::{RateLimitQuotaResponse, RateLimitQuotaUsageReports},
@@ -90,32 +88,20 @@ impl Service<http::Request<Body>> for RateLimitQuotaService {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let method = StreamRateLimitQuotas(self.0.clone());
+        let shares = self.0.clone();
+        let stream = move |request: Request<Streaming<RateLimitQuotaUsageReports>>| {
+            let client = ClientId::of(&request, shares.settings().client_header.as_ref());
+            let responses = stream::serve(shares.clone(), client, request.into_inner());
+            ready(Ok(Response::new(ReceiverStream::new(responses))))
+        };
         Box::pin(async move {
             if request.uri().path() != STREAM {
                 return Ok(Status::unimplemented("the service has no such method").into_http());
             }
             let grpc = Grpc::new(ReportCodec::new(few_fields));
             let mut grpc = grpc.max_decoding_message_size(MAX_MESSAGE);
-            Ok(grpc.streaming(method, request).await)
+            Ok(grpc.streaming(service_fn(stream), request).await)
         })
-    }
-}
-
-struct StreamRateLimitQuotas(Shares);
-
-impl StreamingService<RateLimitQuotaUsageReports> for StreamRateLimitQuotas {
-    type Response = RateLimitQuotaResponse;
-    type ResponseStream = Pin<Box<dyn Stream<Item = Result<Self::Response, Status>> + Send>>;
-    type Future = BoxFuture<Response<Self::ResponseStream>, Status>;
-
-    fn call(&mut self, request: Request<Streaming<RateLimitQuotaUsageReports>>) -> Self::Future {
-        let header = self.0.settings().client_header.as_ref();
-        let client = ClientId::of(&request, header);
-        let name = client_name(&request, header);
-        let responses = stream::serve(self.0.clone(), (client, name), request.into_inner());
-        let responses: Self::ResponseStream = Box::pin(ReceiverStream::new(responses));
-        Box::pin(async { Ok(Response::new(responses)) })
     }
 }
 

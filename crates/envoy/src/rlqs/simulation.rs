@@ -14,7 +14,7 @@ use std::time::Duration;
 use self::{clients::Clients, instances::Instances, random::Random};
 use super::{
     client_share::DivisibleRate,
-    pool::{Design, Pool},
+    divided_rate::{Design, Pool},
 };
 
 const STEP: Duration = Duration::from_millis(50);

@@ -16,9 +16,9 @@ use tower_ratelimit::Key;
 
 use super::{
     actions::{self, EXCESS, Treatment},
+    assignments::{BucketSlot, Outbox, Place, Shares, StreamMessage},
     client_share::{ClientId, DivisibleRate},
-    lent_units,
-    shares::{BucketSlot, Outbox, Place, Shares, StreamMessage},
+    unit_leases,
 };
 use crate::{
     decide::{BucketLimit, CountedLimit},
@@ -72,7 +72,7 @@ enum Assigned {
     Nothing,
     Blanket(BlanketRule, Duration),
     Share(Place),
-    Units(lent_units::AccountPlace),
+    Units(unit_leases::AccountPlace),
 }
 
 /// The requests of a report.
@@ -91,9 +91,10 @@ impl Requests {
 /// Serves a stream in a task of its own. Returns its messages.
 pub(super) fn serve(
     shares: Shares,
-    (client, name_of_client): (Option<ClientId>, Option<String>),
+    client: Option<(ClientId, String)>,
     incoming: Streaming<RateLimitQuotaUsageReports>,
 ) -> mpsc::Receiver<StreamMessage> {
+    let (client, name_of_client) = client.unzip();
     let (name, outbox, receiver) = shares.open(name_of_client);
     let reports = Reports {
         shares,

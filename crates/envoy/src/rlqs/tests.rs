@@ -524,8 +524,8 @@ mod instances {
     use tower_ratelimit::OnFailure;
 
     use super::*;
+    use crate::rlqs::assignments::{PoolsInRedis, Shares};
     use crate::rlqs::fake_values::FakeValues;
-    use crate::rlqs::shares::{PoolsInRedis, Shares};
 
     fn instance(values: &FakeValues, on_failure: OnFailure) -> RateLimitQuotaService {
         let settings = RlqsSettings {

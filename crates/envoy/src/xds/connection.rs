@@ -25,7 +25,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 use tokio_util::io::InspectReader;
 use tonic::body::Body;
-use tower_service::Service;
+use tower::Service;
 
 use super::ControlPlane;
 use tower_ratelimit_service::{

@@ -169,9 +169,9 @@ impl Admin {
         operation: Operation,
     ) -> Result<Value, Response> {
         if let Some(auth) = self.0.source.requests()
-            && let Some(answer) = of_request(auth, (rule, key), operation).await
+            && let Some(answer) = of_request(auth, (rule, key), operation).await?
         {
-            return answer;
+            return Ok(answer);
         }
         let descriptors = self.0.source.descriptors();
         let count = match descriptors {
@@ -260,41 +260,34 @@ async fn of_request(
     auth: &RulesHandle,
     (rule, key): (&str, &str),
     operation: Operation,
-) -> Option<Result<Value, Response>> {
+) -> Result<Option<Value>, Response> {
     let rules = auth.rules();
-    let rule = rule_of(auth, &rules, rule)?;
-    let limiter = rules.limiter_of(rule);
-    let Some(parsed) = Key::parse(key) else {
-        let has_limit = limiter.is_some() || auth.in_flight_of(rule, &Key::global()).is_some();
-        let accepted = "key is such as ip:203.0.113.7, str:alice or digest:…, as /v1/top has it";
-        return if has_limit {
-            Some(Err(bad(accepted)))
-        } else {
-            None
-        };
+    let Some(rule) = rule_of(auth, &rules, rule) else {
+        return Ok(None);
     };
-    let in_flight = auth.in_flight_of(rule, &parsed);
+    let limiter = rules.limiter_of(rule);
+    if limiter.is_none() && auth.in_flight_of(rule, &Key::global()).is_none() {
+        return Ok(None);
+    }
+    let accepted = "key is such as ip:203.0.113.7, str:alice or digest:…, as /v1/top has it";
+    let parsed = Key::parse(key).ok_or_else(|| bad(accepted))?;
     let mut answer = match (limiter, operation) {
-        (Some(limiter), _) => match apply(&limiter, &parsed, operation).await {
-            Ok(decision) => key_json(rule, key, &decision),
-            Err(error) => return Some(Err(unavailable(&error))),
-        },
-        (None, Operation::Peek) => {
-            in_flight.as_ref()?;
-            json!({"rule": rule, "key": key, "limits": []})
+        (Some(limiter), _) => {
+            let decision = apply(&limiter, &parsed, operation).await;
+            key_json(rule, key, &decision.map_err(|error| unavailable(&error))?)
         }
+        (None, Operation::Peek) => json!({"rule": rule, "key": key, "limits": []}),
         (None, _) => {
-            in_flight.as_ref()?;
             let why =
                 format!("the rule {rule:?} has no quota: requests in flight end by themselves");
-            return Some(Err(bad(why)));
+            return Err(bad(why));
         }
     };
-    if let Some((policy, count)) = in_flight {
+    if let Some((policy, count)) = auth.in_flight_of(rule, &parsed) {
         let (policy, limit) = (policy.name(), policy.limit());
         answer["in_flight"] = json!({"policy": policy, "limit": limit, "count": count});
     }
-    Some(Ok(answer))
+    Ok(Some(answer))
 }
 
 /// Applies an operation to a key.

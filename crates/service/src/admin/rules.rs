@@ -45,9 +45,7 @@ pub(crate) async fn list(State(admin): State<Admin>) -> Response {
 
 /// `GET /v1/rules/{name}`.
 pub(super) async fn one(State(admin): State<Admin>, Path(name): Path<String>) -> Answer {
-    let rules = admin.rules();
-    let rule = rules.iter().find(|rule| rule["name"] == *name);
-    rule.map(ok).ok_or_else(|| unknown(&name))
+    Ok(ok(&admin.rule(&name).map_err(not_found)?))
 }
 
 /// `POST /v1/rules/reload`.
@@ -116,14 +114,14 @@ pub(super) async fn set_quota(
         Some(Some(seconds @ 1..=MAX_TTL)) => Some(Duration::from_secs(seconds)),
         Some(_) => return Err(bad("ttl is a number of seconds, 1 to a year's")),
     };
-    let rule = admin.rule(&name).ok_or_else(|| unknown(&name))?;
+    let rule = admin.rule(&name).map_err(not_found)?;
     let (policy, new_quota) = new_quota(&rule, &body).map_err(bad)?;
     let change = admin
         .0
         .source
         .set_quota(&policy, new_quota, ttl)
         .map_err(bad)?;
-    let mut now = admin.rule(&name).ok_or_else(|| unknown(&name))?;
+    let mut now = admin.rule(&name).map_err(not_found)?;
     let about = about(change.as_ref());
     now["change"] = json!({
         "starts_afresh": change.as_ref().is_some_and(|change| change.starts_afresh),
@@ -152,17 +150,13 @@ pub(super) async fn end_quota(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     Path(name): Path<String>,
 ) -> Answer {
-    let rule = admin.rule(&name).ok_or_else(|| unknown(&name))?;
+    let rule = admin.rule(&name).map_err(not_found)?;
     for policy in policies(&rule) {
         if admin.0.source.end_quota(policy, None) {
             log(peer, &format!("ends the override of {policy}"));
         }
     }
-    admin
-        .rule(&name)
-        .as_ref()
-        .map(ok)
-        .ok_or_else(|| unknown(&name))
+    Ok(ok(&admin.rule(&name).map_err(not_found)?))
 }
 
 /// `GET /v1/enabled`.
@@ -189,8 +183,8 @@ pub(super) async fn set_enabled(
     if let Some(rule) = rule {
         // The files may no longer have a rule that is off.
         let is_off = admin.0.source.switches().1.iter().any(|off| off == rule);
-        if !is_off && admin.rule(rule).is_none() {
-            return Err(unknown(rule));
+        if !is_off {
+            admin.rule(rule).map_err(not_found)?;
         }
     }
     admin.0.source.set_enabled(rule, on);
@@ -275,9 +269,10 @@ impl Admin {
     }
 
     /// The rule of this name.
-    pub(super) fn rule(&self, name: &str) -> Option<Value> {
-        let rules = self.rules();
-        rules.into_iter().find(|rule| rule["name"] == *name)
+    fn rule(&self, name: &str) -> Result<Value, String> {
+        let mut rules = self.rules().into_iter();
+        let rule = rules.find(|rule| rule["name"] == *name);
+        rule.ok_or_else(|| format!("there is no rule {name:?}"))
     }
 }
 
@@ -339,8 +334,4 @@ fn policy(rule: &Value, body: &Map<String, Value>) -> Result<String, String> {
         (Some(named), _) if known.contains(&named) => Ok(named.to_owned()),
         _ => Err(format!("policy is one of: {}", known.join(", "))),
     }
-}
-
-fn unknown(name: &str) -> Response {
-    not_found(format!("there is no rule {name:?}"))
 }

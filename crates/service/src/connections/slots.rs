@@ -6,10 +6,7 @@ use std::{
     num::NonZeroUsize,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{
-            AtomicU64,
-            Ordering::{self, Relaxed},
-        },
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -284,22 +281,20 @@ impl Activity {
     }
 
     pub(super) fn state(&self) -> State {
-        State(self.state.load(Ordering::Relaxed))
+        State(self.state.load(Relaxed))
     }
 
     /// Marks the connection as closing, unless its state has changed since `read`.
     pub(super) fn close(&self, State(read): State) -> bool {
-        let closing = read | CLOSING;
-        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-        let exchanged = self.state.compare_exchange(read, closing, success, failure);
-        exchanged.is_ok()
+        let state = &self.state;
+        state
+            .compare_exchange(read, read | CLOSING, Relaxed, Relaxed)
+            .is_ok()
     }
 
     fn update(&self, change: impl Fn(u64) -> u64) -> u64 {
-        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        let updated = self
-            .state
-            .fetch_update(set, fetch, |state| Some(change(state)));
+        let changed = |state| Some(change(state));
+        let updated = self.state.fetch_update(Relaxed, Relaxed, changed);
         updated.unwrap_or_default()
     }
 }

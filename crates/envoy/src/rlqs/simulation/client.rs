@@ -9,7 +9,7 @@ use super::{
 };
 use crate::rlqs::{
     client_share::{CUT_DELAY, ClientId, DivisibleRate, Share},
-    pool::RowId,
+    divided_rate::RowId,
 };
 
 const NANO: u64 = 1_000_000_000;

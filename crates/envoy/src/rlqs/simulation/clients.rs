@@ -9,7 +9,7 @@ use super::{
 };
 use crate::rlqs::{
     client_share::{ClientId, DivisibleRate, Share},
-    pool::{Pool, RowId},
+    divided_rate::{Pool, RowId},
 };
 
 const NANO: u64 = 1_000_000_000;

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::rlqs::{
     client_share::{CUT_DELAY, ClientId, DivisibleRate, Share},
-    pool::RowId,
-    pool_in_redis::{Applied, PoolOfInstance, ShareMessage},
+    divided_rate::RowId,
+    divided_rate_in_redis::{Applied, PoolOfInstance, ShareMessage},
 };
 
 /// Redis's clock minus that of the instances.

@@ -30,9 +30,11 @@ use tracing::warn;
 use super::{
     actions::{self, Actions, Buckets, EXCESS, Treatment},
     client_share::{CUT_DELAY, ClientId, DivisibleRate},
-    lent_units::{self, Units},
-    pool::{Pool, RowId, StoredPool},
-    pool_in_redis::{Applied, LONGEST_EXCHANGE, Loss, MAX_ROWS, PoolOfInstance, ShareMessage},
+    divided_rate::{Pool, RowId, StoredPool},
+    divided_rate_in_redis::{
+        Applied, LONGEST_EXCHANGE, Loss, MAX_ROWS, PoolOfInstance, ShareMessage,
+    },
+    unit_leases::{self, Units},
 };
 use crate::{
     decide::{CountedLimit, RateLimits},
@@ -228,7 +230,7 @@ impl Shares {
         stream: u64,
         id: &Arc<[u8]>,
         limit: &CountedLimit,
-    ) -> Option<lent_units::AccountPlace> {
+    ) -> Option<unit_leases::AccountPlace> {
         let row = RowId(self.state().name());
         self.0.units.enter((row, stream), id, limit)
     }
@@ -319,7 +321,7 @@ impl Shares {
     }
 }
 
-impl lent_units::Service for Shares {
+impl unit_leases::Service for Shares {
     fn limits(&self) -> &RateLimits {
         &self.0.limits
     }
@@ -662,7 +664,7 @@ impl Shares {
                 let (state, now) = (self.state(), self.now());
                 let clients = clients.filter_map(|client| {
                     let (opened_at, name) = state.stream(client.stream)?;
-                    let a_second = |units: u64| units as f64 / lent_units::LEASE as f64;
+                    let a_second = |units: u64| units as f64 / unit_leases::LEASE as f64;
                     Some(json!({
                         "client": name,
                         "age": now.saturating_sub(opened_at).as_secs(),

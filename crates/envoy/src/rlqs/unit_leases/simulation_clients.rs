@@ -4,7 +4,8 @@ use std::{collections::VecDeque, time::Duration};
 
 use super::simulation::{STEP, TTL};
 use crate::rlqs::{
-    client_share::CUT_DELAY, lending::Message, pool::RowId, simulation::random::Random,
+    client_share::CUT_DELAY, divided_rate::RowId, lease_accounts::Message,
+    simulation::random::Random,
 };
 
 /// The longest delays of a simulation, in steps: none, up to that of cuts, and 30 seconds.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     client_share::{CUT_DELAY, Demand, DivisibleRate},
-    pool::RowId,
+    divided_rate::RowId,
 };
 use crate::decide::{Charged, CountedLimit};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{
     client_share::{CUT_DELAY, ClientId, DivisibleRate, Row, Share},
-    pool::{Pool, RowId, StoredPool},
+    divided_rate::{Pool, RowId, StoredPool},
 };
 
 /// The most rows of a pool.
@@ -522,7 +522,7 @@ mod tests {
     use super::{Loss, PoolOfInstance, ShareMessage};
     use crate::rlqs::{
         client_share::DivisibleRate,
-        pool::{RowId, StoredPool},
+        divided_rate::{RowId, StoredPool},
     };
 
     const SECOND: Duration = Duration::from_secs(1);

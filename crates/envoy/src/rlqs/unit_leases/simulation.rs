@@ -24,7 +24,7 @@ use crate::{
     limiters_by_period::Counters,
     lyft::Rules,
     protobuf_messages::Entry,
-    rlqs::{lending::Lending, pool::RowId, simulation::random::Random},
+    rlqs::{divided_rate::RowId, lease_accounts::Lending, simulation::random::Random},
 };
 use tower_ratelimit_service::rules_source::Operation;
 

@@ -49,11 +49,11 @@ use std::{
 
 use tokio::{sync::Notify, time::sleep};
 
-pub(super) use super::lending::LEASE;
+pub(super) use super::lease_accounts::LEASE;
 use super::{
     actions::{self, Actions, Buckets},
-    lending::{Lending, Message},
-    pool::RowId,
+    divided_rate::RowId,
+    lease_accounts::{Lending, Message},
 };
 use crate::{
     decide::{Charged, CountedLimit, KeyCounter, LimitOfBucket, RateLimits, UnitOp},
