@@ -298,8 +298,8 @@ impl Clock for TokioClock {
 #[doc(hidden)]
 pub struct SharedClock(Arc<dyn Clock>);
 
+#[doc(hidden)]
 impl SharedClock {
-    #[doc(hidden)]
     pub fn new(clock: impl Clock) -> Self {
         Self(Arc::new(clock))
     }
@@ -310,7 +310,6 @@ impl SharedClock {
     }
 
     #[inline]
-    #[doc(hidden)]
     pub fn read(&self) -> ClockReading {
         let now = self.0.now();
         let wall = self.0.wall(now);
@@ -378,15 +377,14 @@ const MOST_LATENESS: Duration = Duration::from_millis(5);
 #[doc(hidden)]
 pub struct ClockReading {
     pub(crate) now: Timestamp,
-    #[doc(hidden)]
     pub wall: Timestamp,
     /// How many nanoseconds ago the wait of the request ended that is decided at this reading.
     pub(crate) late: u64,
 }
 
+#[doc(hidden)]
 impl ClockReading {
     /// A reading of a clock whose time is the wall's.
-    #[doc(hidden)]
     pub const fn alike(now: Timestamp) -> Self {
         Self::new(now, now)
     }
@@ -401,7 +399,6 @@ impl ClockReading {
         Self { late, ..self }
     }
 
-    #[doc(hidden)]
     pub const fn as_nanos(self) -> u64 {
         self.now.as_nanos()
     }

@@ -30,16 +30,15 @@ pub struct JointDecision {
     ruling: Ruling,
 }
 
+#[doc(hidden)]
 impl JointDecision {
     /// Room for `count` limits of one quota each.
-    #[doc(hidden)]
     pub fn with_room(count: usize) -> Self {
         Self::of(Ruling::OF_NONE, Vec::with_capacity(count), count)
     }
 
     /// A decision whose ruling and statuses are known, and whose `count` limits [write](Self::write_part) their parts.
     #[inline(always)]
-    #[doc(hidden)]
     pub fn of(ruling: Ruling, statuses: Vec<Status>, count: usize) -> Self {
         Self {
             parts: Vec::with_capacity(count),
@@ -50,7 +49,6 @@ impl JointDecision {
 
     /// Writes the part of the limit with this identity.
     #[inline(always)]
-    #[doc(hidden)]
     pub fn write(
         &mut self,
         limit: u64,
@@ -81,13 +79,11 @@ impl JointDecision {
     }
 
     /// [`write`](Self::write) for a limit that decided before it was known whether others would.
-    #[doc(hidden)]
     pub fn add(&mut self, limit: u64, decision: &Decision) {
         self.push(Part::of(decision, limit), decision.statuses());
     }
 
     /// [`add`](Self::add) for a limit that did not answer, with a decision without numbers.
-    #[doc(hidden)]
     pub fn add_failed(&mut self, limit: u64, unknown: &Decision, error: LimiterError) {
         let part = Part {
             error: Some(Arc::new(error)),
@@ -113,7 +109,6 @@ impl JointDecision {
 
     /// The decision, whose receipt has one of each limit. Limits that overflow do not decide by their denials, unless all
     /// deny or a key is blocked; and if another limit denies, they do not deny.
-    #[doc(hidden)]
     pub fn finish(mut self, overflows: impl Fn(usize) -> bool) -> Decision {
         let passes = |at, part: &Part| part.ruling.denied && overflows(at) && !part.ruling.blocks();
         let mut parts = self.parts.iter().enumerate();

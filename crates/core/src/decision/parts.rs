@@ -38,15 +38,12 @@ enum Source {
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     /// The identity of the limit; 0 if unknown.
-    #[doc(hidden)]
     pub limit: u64,
-    #[doc(hidden)]
     pub policies: Arc<[Policy]>,
     /// The index of its first quota among those of all limits.
     pub(super) first: usize,
     pub(super) ruling: Ruling,
     /// Why the limit did not answer; the numbers of its quotas are not known then.
-    #[doc(hidden)]
     pub error: Option<Arc<LimiterError>>,
 }
 

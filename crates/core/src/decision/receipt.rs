@@ -52,9 +52,7 @@ enum Charges {
 #[allow(clippy::exhaustive_structs, reason = "hidden")]
 pub struct LimitReceipt {
     /// The identity of the limit; 0 where it is not known.
-    #[doc(hidden)]
     pub limit: u64,
-    #[doc(hidden)]
     pub receipt: Receipt,
 }
 

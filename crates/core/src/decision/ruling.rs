@@ -102,7 +102,6 @@ impl PartialEq for CountedBy {
 pub struct Ruling {
     /// In nanoseconds; 0 for none.
     pub(super) delay: u64,
-    #[doc(hidden)]
     pub charged: u64,
     pub(super) charged_at: Timestamp,
     /// The tier's index among the limiter's tiers.
@@ -112,14 +111,13 @@ pub struct Ruling {
     pub(super) cause: DenialCause,
     pub(super) degraded: Option<Degradation>,
     pub(super) counted_by: CountedBy,
-    #[doc(hidden)]
     pub lease: Option<NonZeroU8>,
 }
 
+#[doc(hidden)]
 impl Ruling {
     /// The ruling of a store, or of a limiter of somebody else. A hit may be charged although it is denied.
     #[inline]
-    #[doc(hidden)]
     pub const fn new(outcome: Outcome, charged: u64, charged_at: Timestamp) -> Self {
         Self {
             delay: match outcome {
@@ -175,7 +173,6 @@ impl Ruling {
         self
     }
 
-    #[doc(hidden)]
     pub const fn outcome(&self) -> Outcome {
         match time_of(self.delay) {
             _ if self.denied => Outcome::Denied,

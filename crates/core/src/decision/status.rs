@@ -14,9 +14,7 @@ use crate::quota::Priority;
 #[doc(hidden)]
 pub struct Status {
     /// The units left for the class of the request, or the units beyond them; may be [`UNKNOWN`].
-    #[doc(hidden)]
     pub left: u64,
-    #[doc(hidden)]
     pub reset_after: u64,
     /// The time within which a client gets no more than the units left.
     pub(crate) window: u64,
@@ -26,7 +24,6 @@ pub struct Status {
     pub(crate) end: u64,
     /// The limit in force if it varies, otherwise 0.
     varied: u32,
-    #[doc(hidden)]
     pub class: Priority,
     marks: Marks,
 }
@@ -58,8 +55,8 @@ impl Marks {
     }
 }
 
+#[doc(hidden)]
 impl Status {
-    #[doc(hidden)]
     pub const UNKNOWN: Self = Self::counted(UNKNOWN, UNKNOWN, UNKNOWN);
 
     /// The numbers of a window or log.
@@ -114,7 +111,6 @@ impl Status {
     }
 
     /// The numbers under a limit that varies.
-    #[doc(hidden)]
     #[must_use]
     pub fn of_limit(self, limit: Option<u64>) -> Self {
         let varied = limit.map_or(0, |limit| u32::try_from(limit).unwrap_or(u32::MAX));
@@ -156,7 +152,6 @@ impl Status {
     }
 
     #[inline]
-    #[doc(hidden)]
     pub const fn is(&self, mark: Marks) -> bool {
         self.marks.0 & mark.0 != 0
     }
@@ -198,7 +193,6 @@ impl Status {
     }
 
     #[inline]
-    #[doc(hidden)]
     pub const fn remaining(&self) -> Option<u64> {
         if self.is(Marks::BLOCKED) || self.is(Marks::BEYOND) {
             return Some(0);
@@ -232,7 +226,6 @@ impl Status {
     }
 
     #[inline]
-    #[doc(hidden)]
     pub const fn limit(&self, policy: &Policy) -> u64 {
         match self.varied {
             0 => policy.limit,
@@ -261,13 +254,11 @@ impl Status {
     }
 
     /// The most units that requests of the class may use.
-    #[doc(hidden)]
     pub const fn most(&self, policy: &Policy) -> u64 {
         self.class.part_of(self.limit(policy))
     }
 
     /// The units in use, also while a block denies.
-    #[doc(hidden)]
     pub const fn used(&self, policy: &Policy) -> Option<u64> {
         let most = self.most(policy);
         match self.left {
@@ -289,7 +280,6 @@ impl Status {
         needed.saturating_sub(self.most(policy) * interval)
     }
 
-    #[doc(hidden)]
     pub fn lengthen(&mut self, jitter: Duration) {
         if self.is(Marks::DENIED) && self.wait < LONGEST {
             let jitter = whole_micros(nanos_of(jitter));
@@ -311,7 +301,6 @@ impl Status {
 
     /// The numbers for a request of this class, whose key is blocked for more than 0 nanoseconds or not at all.
     #[inline]
-    #[doc(hidden)]
     #[must_use]
     pub fn of_request(mut self, class: Priority, blocked: u64) -> Self {
         self.class = class;

@@ -9,7 +9,6 @@ use crate::decision::{Decision, Policy, Status, Unit, whole_seconds};
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QuotaNumbers {
-    #[doc(hidden)]
     pub remaining: u64,
     /// Seconds of the effective window, which is the wait of a denial: the parameter `t`.
     pub(super) seconds: u64,
@@ -23,7 +22,6 @@ const MOST_QUOTAS: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct SeveralNumbers {
     /// Units left and seconds of each, in the order of the policies; zero behind them.
-    #[doc(hidden)]
     pub of_each: [(u64, u64); MOST_QUOTAS],
     /// The index of the binding quota: numbers alone do not determine that of a denial.
     pub(super) binding: usize,
@@ -82,9 +80,7 @@ impl SeveralNumbers {
 pub(super) struct ReportedQuota<'a> {
     pub(super) policy: &'a Policy,
     /// The limit in force.
-    #[doc(hidden)]
     pub limit: u64,
-    #[doc(hidden)]
     pub remaining: Option<u64>,
     /// Seconds of the effective window: `None` without `remaining`, since nothing is reset then, and
     /// for a limit on concurrency.

@@ -63,8 +63,8 @@ const CHECKS: u32 = 16;
 /// The value of [`Renderer::checked`] after the report.
 const REPORTED: u32 = 1 << 31;
 
+#[doc(hidden)]
 impl Renderer {
-    #[doc(hidden)]
     pub fn new(headers: &Headers, sets: &[&[Policy]]) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -98,12 +98,10 @@ impl Renderer {
         }
     }
 
-    #[doc(hidden)]
     pub const fn headers(&self) -> &Headers {
         &self.headers
     }
 
-    #[doc(hidden)]
     pub fn apply(&self, decision: &Decision, status: StatusCode, headers: &mut HeaderMap) {
         let wait = decision.retry_after_seconds();
         if status.is_redirection() || !(wait.is_some() || self.renders_limits()) {
@@ -129,7 +127,6 @@ impl Renderer {
     /// The numbers that all fields of `decision` follow from; `None` if it is not about the limiter's
     /// one quota, or does not report all numbers.
     #[inline]
-    #[doc(hidden)]
     pub fn numbers(&self, decision: &Decision) -> Option<QuotaNumbers> {
         let policies = &*self.own.first()?.policies;
         let status = decision.status_alone_of(policies)?;
@@ -137,7 +134,6 @@ impl Renderer {
     }
 
     /// Adds the fields of an allowed request with these numbers to a response with this status.
-    #[doc(hidden)]
     pub fn apply_numbers(
         &self,
         numbers: &QuotaNumbers,
@@ -182,12 +178,10 @@ impl Renderer {
 
     /// Whether the response to an allowed request gets any field.
     #[inline]
-    #[doc(hidden)]
     pub const fn renders_limits(&self) -> bool {
         self.headers.ietf.is_some() || self.headers.x_ratelimit.is_some()
     }
 
-    #[doc(hidden)]
     pub fn draw_jitter(&self) -> Duration {
         self.headers.draw_jitter()
     }

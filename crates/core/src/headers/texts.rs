@@ -18,7 +18,6 @@ pub(super) struct FieldTexts {
     /// `RateLimit-Policy`, `RateLimit`, `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`.
     pub(super) values: [Option<HeaderValue>; 5],
     /// The number of `X-RateLimit-Remaining`.
-    #[doc(hidden)]
     pub remaining: Option<u64>,
     /// The seconds that a denial waits.
     pub(super) seconds: u64,

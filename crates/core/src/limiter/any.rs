@@ -83,7 +83,6 @@ impl<L: Limiter> Erased for L {
 }
 
 #[inline(always)]
-#[doc(hidden)]
 pub fn boxed<L: Limiter>(answer: Pending<L::Future>) -> Pending<BoxedFuture> {
     match answer {
         Pending::Ready(answer) => Pending::Ready(answer),

@@ -269,20 +269,17 @@ const BY_HAND: u64 = 1;
 
 /// The instant until which a key is blocked, in nanoseconds, and whether it was blocked by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[doc(hidden)]
 pub struct Block(u64);
 
 impl Block {
     pub(crate) const NONE: Self = Self(0);
 
     /// A block of `length` nanoseconds that a denial starts.
-    #[doc(hidden)]
     pub const fn of(now: u64, length: u64) -> Self {
         Self(now.saturating_add(length).saturating_add(1) & !BY_HAND)
     }
 
     /// A block that ends at this instant, rounded like the times of decisions.
-    #[doc(hidden)]
     pub const fn until(end: u64, is_by_hand: bool) -> Self {
         match (end, is_by_hand) {
             (0, _) => Self::NONE,
@@ -313,7 +310,6 @@ impl Block {
 
     /// Nanoseconds until the block ends. If the clock stepped back, at most the length of a denial's
     /// block, or the longest by hand.
-    #[doc(hidden)]
     pub fn left(&mut self, now: u64, block_for: Option<u64>) -> u64 {
         let by_hand = self.0 & BY_HAND;
         let longest = block_for.filter(|_| by_hand == 0);

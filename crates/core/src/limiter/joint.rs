@@ -191,7 +191,6 @@ impl<L: Member> JointLimiter<L> {
 }
 
 /// Checks that these limiters can be charged together.
-#[doc(hidden)]
 pub fn check(limiters: &[impl Limiter]) -> Result<(), ConfigError> {
     let all: Option<Vec<_>> = limiters.iter().map(Limiter::internals).collect();
     match all.as_deref() {
@@ -351,7 +350,6 @@ pub struct KeyedLimit<I = Quota> {
 
 type PriorityOf = Arc<dyn Fn(&Parts) -> Priority + Send + Sync>;
 
-#[doc(hidden)]
 pub type UnitsOf = Arc<dyn Fn(&Tokens) -> u64 + Send + Sync>;
 
 impl<I> KeyedLimit<I> {

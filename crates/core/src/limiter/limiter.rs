@@ -401,12 +401,10 @@ impl<F> fmt::Debug for PendingFuture<F> {
     }
 }
 
-#[doc(hidden)]
 pub type BoxedFuture = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
 
 /// The methods of the limiters of this crate that are not in the public trait: for [`JointLimiter`](super::JointLimiter) and
 /// [`AnyLimiter`](super::AnyLimiter).
-#[doc(hidden)]
 pub trait Internals {
     fn as_any(&self) -> &dyn Any;
 
@@ -437,7 +435,6 @@ pub trait Internals {
 }
 
 impl dyn Internals + '_ {
-    #[doc(hidden)]
     pub fn typed<T: 'static>(&self) -> Option<&T> {
         self.as_any().downcast_ref()
     }
@@ -448,7 +445,6 @@ impl dyn Internals + '_ {
 /// # Errors
 ///
 /// If one is of another type.
-#[doc(hidden)]
 pub fn all_typed<'a, T: 'static>(all: &[&'a dyn Internals]) -> Result<Vec<&'a T>, ConfigError> {
     let typed = all.iter().map(|of| of.typed());
     typed.collect::<Option<_>>().ok_or_else(|| {

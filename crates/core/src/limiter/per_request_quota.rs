@@ -110,13 +110,10 @@ pub(crate) struct LoggedQuotas {
 /// The limiter's quota that requests' quotas replace.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnQuota {
-    #[doc(hidden)]
     pub quota: Quota,
     /// The largest value of its counter.
-    #[doc(hidden)]
     pub most: Most,
     /// The most that a request's own quota may hold: that value without a debt.
-    #[doc(hidden)]
     pub room: Most,
     pub(crate) policy: Policy,
     /// The log lines that were written already.

@@ -279,7 +279,6 @@ pub enum OnChange {
 
 /// A hash of all numbers that start keys afresh when they change, never 0. It is part of keys in stores, so
 /// it must be equal on all nodes and in all versions.
-#[doc(hidden)]
 pub fn counter_mark(tiers: &[(Tier, TierQuotas)]) -> u32 {
     let text = |(tier, quotas): &(Tier, TierQuotas)| {
         let name = tier.name();
@@ -305,7 +304,6 @@ pub fn counter_mark(tiers: &[(Tier, TierQuotas)]) -> u32 {
 type LimitNumbers = (u64, u64, u32, &'static DayLimits, Option<&'static str>);
 
 /// The numbers of a quota that start keys afresh when they change.
-#[doc(hidden)]
 pub fn numbers(quota: &Quota) -> LimitNumbers {
     (
         quota.limit(),

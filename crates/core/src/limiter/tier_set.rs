@@ -34,7 +34,6 @@ use crate::{
 
 /// The quotas of all tiers, in force.
 #[derive(Debug, Clone)]
-#[doc(hidden)]
 pub struct TierSet {
     /// The first one is the default.
     tiers: Vec<(Tier, TierQuotas)>,
@@ -44,7 +43,6 @@ pub struct TierSet {
     /// The quota that requests' own quotas replace; `None` if the default tier has several.
     own: Option<OwnQuota>,
     /// Length of the block after a denial, in nanoseconds.
-    #[doc(hidden)]
     pub block_for: Option<u64>,
     /// The name of each counter, by place, instead of the names of the default tier's quotas.
     counter_names: Option<Arc<[String]>>,
@@ -56,27 +54,20 @@ pub struct TierSet {
 
 /// The terms of a limit, whichever limiter counts it.
 #[derive(Debug, Clone, Default)]
-#[doc(hidden)]
 pub struct LimitTerms {
     /// The tiers' quotas; the default tier is the first.
-    #[doc(hidden)]
     pub tiers: Vec<(Tier, Vec<OwnedQuota>)>,
-    #[doc(hidden)]
     pub block_for: Option<Duration>,
-    #[doc(hidden)]
     pub on_change: OnChange,
     /// The limiter's name, which its lone quota has, too, unless that has one of its own.
-    #[doc(hidden)]
     pub name: Option<String>,
     /// The names of the counters of each tier's quotas: those of one name share a counter if they count alike, at any
     /// place of their tiers.
-    #[doc(hidden)]
     pub counter_names: Option<Vec<Vec<String>>>,
 }
 
 impl LimitTerms {
     /// The terms of these quotas, with the default settings.
-    #[doc(hidden)]
     pub fn of(quotas: impl IntoQuotas) -> Self {
         Self {
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
@@ -84,7 +75,6 @@ impl LimitTerms {
         }
     }
 
-    #[doc(hidden)]
     pub fn add_tier(&mut self, name: Cow<'static, str>, quotas: impl IntoQuotas) {
         self.tiers.push((Tier::of_name(name), quotas.into_quotas()));
     }
@@ -95,7 +85,6 @@ impl TierSet {
     ///
     /// If a tier has no quota, a quota is invalid, two quotas of a tier or two tiers have one name, or the
     /// block is too long.
-    #[doc(hidden)]
     pub fn new(terms: LimitTerms) -> Result<Self, ConfigError> {
         let mut limits = Self {
             tiers: Vec::with_capacity(terms.tiers.len()),
@@ -150,7 +139,6 @@ impl TierSet {
     }
 
     /// The part of the counters' names that is made of numbers; 0 if there is none.
-    #[doc(hidden)]
     pub fn counter_mark(&self) -> u32 {
         self.default_tier().quotas[0].counter_mark()
     }
@@ -210,23 +198,19 @@ impl TierSet {
         quotas.try_for_each(|(name, quota)| quota.check_priority(&name))
     }
 
-    #[doc(hidden)]
     pub fn default_tier(&self) -> &TierQuotas {
         &self.tiers[0].1
     }
 
-    #[doc(hidden)]
     pub fn quotas(&self, tier: TierIndex) -> &TierQuotas {
         &self.tiers[usize::from(tier)].1
     }
 
-    #[doc(hidden)]
     pub fn tiers(&self) -> impl ExactSizeIterator<Item = &(Tier, TierQuotas)> {
         self.tiers.iter()
     }
 
     /// The index of the counter of `quota` at `at`, and its meter.
-    #[doc(hidden)]
     pub fn meter_of(&self, at: TierPlace, quota: &Quota) -> Option<(CounterIndex, Meter)> {
         let mut places = self.counters.iter().enumerate();
         places.find_map(|(place, counter)| {
@@ -236,14 +220,12 @@ impl TierSet {
         })
     }
 
-    #[doc(hidden)]
     pub fn width(&self) -> usize {
         self.counters.len()
     }
 
     /// The number of a key's states. If denials block keys, each counter has a second state, for
     /// responses.
-    #[doc(hidden)]
     pub fn states(&self) -> usize {
         self.width() * if self.block_for.is_some() { 2 } else { 1 }
     }
@@ -282,7 +264,6 @@ impl TierSet {
     /// # Errors
     ///
     /// If the quota is invalid, has another name, or no quota has this name.
-    #[doc(hidden)]
     pub fn replace(&mut self, name: &str, quota: &OwnedQuota) -> Result<Vec<bool>, ConfigError> {
         self.check_debt(&quota.quota())?;
         let before = self.counters.clone();
@@ -296,7 +277,6 @@ impl TierSet {
         Ok(kept.collect())
     }
 
-    #[doc(hidden)]
     pub fn quota(&self, name: &str) -> Option<Quota> {
         let tier = self.default_tier();
         let mut named = tier.policies.iter().zip(&tier.quotas);
@@ -305,14 +285,12 @@ impl TierSet {
     }
 
     /// The name in decisions of the default tier's quota that has this name.
-    #[doc(hidden)]
     pub fn policy_name<'n>(&'n self, name: &'n str) -> &'n str {
         let quotas = &self.tiers[0].1;
         let at = quotas.position(name);
         at.map_or(name, |at| quotas.policies[at].name())
     }
 
-    #[doc(hidden)]
     pub fn all(&self) -> AllQuotas {
         let positions = |(_, quotas): &(Tier, TierQuotas)| {
             let places = quotas.places.iter().copied();
@@ -328,7 +306,6 @@ impl TierSet {
     }
 
     /// Lets each quota owe its capacity, for stores that count units after they were spent.
-    #[doc(hidden)]
     pub fn allow_debt(&mut self) {
         self.has_debt = true;
         self.share_counters();
@@ -400,7 +377,6 @@ impl TierSet {
     ///
     /// If there is no such tier, or a request brings a quota and the limiter has several.
     #[inline]
-    #[doc(hidden)]
     pub fn choose(
         &self,
         tier: &Tier,
@@ -435,7 +411,6 @@ impl TierSet {
     }
 
     /// Whether the quotas of all tiers support operations like `op`.
-    #[doc(hidden)]
     pub fn supports(&self, op: OpRef<'_>) -> bool {
         let mut quotas = self.tiers.iter().flat_map(|(_, tier)| &tier.quotas);
         match op {
@@ -446,7 +421,6 @@ impl TierSet {
     }
 
     /// The abilities of a limiter with these limits.
-    #[doc(hidden)]
     pub fn facts(&self) -> Facts {
         let mut facts = Facts::new();
         for op in [Op::Count(1), Op::Spend(1)] {
@@ -459,7 +433,6 @@ impl TierSet {
         facts
     }
 
-    #[doc(hidden)]
     pub fn knows(&self, tier: &Tier) -> bool {
         self.tiers.iter().any(|(known, _)| known == tier)
     }
@@ -480,7 +453,6 @@ impl TierSet {
     /// # Errors
     ///
     /// If a request brings a quota and the limiter has several.
-    #[doc(hidden)]
     pub fn measured_by<'a>(
         &'a self,
         chosen: Chosen,
@@ -495,7 +467,6 @@ impl TierSet {
         }
     }
 
-    #[doc(hidden)]
     pub fn of_request(&self, fitted: Fitted) -> Option<TierQuotas> {
         let own = self.own.as_ref()?;
         let quota = own.with(fitted);
@@ -551,7 +522,6 @@ impl TierSet {
     }
 
     /// Whether `next` could have made all charges of these limits, at the counters that both share.
-    #[doc(hidden)]
     pub fn charge_like(&self, next: &Self) -> bool {
         let (own, next) = (self.all(), next.all());
         own.list.iter().all(|(at, quota)| {
@@ -621,7 +591,6 @@ fn checked_block(block: Duration) -> Result<u64, ConfigError> {
 
 /// The choice of the quotas that measure an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[doc(hidden)]
 pub enum Chosen {
     Tier(TierIndex),
     /// A request's own quota.
@@ -634,7 +603,6 @@ pub enum Chosen {
 
 impl Chosen {
     /// The tier index in decisions.
-    #[doc(hidden)]
     pub const fn index(self) -> TierIndex {
         match self {
             Self::Tier(tier) | Self::TierInClass(tier, _) => tier,
@@ -643,7 +611,6 @@ impl Chosen {
     }
 
     #[inline]
-    #[doc(hidden)]
     pub const fn class(self) -> Priority {
         match self {
             Self::Tier(_) | Self::Request(_) => Priority::CRITICAL,
@@ -660,7 +627,6 @@ impl Chosen {
         }
     }
 
-    #[doc(hidden)]
     #[must_use]
     pub const fn in_class(self, class: Priority) -> Self {
         match self.of_all() {
@@ -699,7 +665,6 @@ pub(crate) fn check_block(op: OpRef<'_>) -> Result<(), LimiterError> {
 }
 
 #[cold]
-#[doc(hidden)]
 pub fn unsupported(op: OpRef<'_>) -> LimiterError {
     LimiterError::unsupported(match op {
         OpRef::Spend(_) => {
@@ -723,7 +688,6 @@ pub(crate) struct NamedQuota {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CounterLabel {
     /// The name of the counter; its place if it has none.
-    #[doc(hidden)]
     pub name: Vec<u8>,
     pub(crate) is_named: bool,
     /// The letter of the algorithm, the period in nanoseconds, the slices, and the refill step in
@@ -766,7 +730,6 @@ impl SingleBucket {
 
 /// Limits that every request reads and that rarely change. Until the first change, a read takes no
 /// lock.
-#[doc(hidden)]
 #[derive(Debug)]
 pub struct ChangingLimits<T> {
     first: T,
@@ -775,7 +738,6 @@ pub struct ChangingLimits<T> {
 }
 
 /// The limits in force.
-#[doc(hidden)]
 #[derive(Debug)]
 #[allow(clippy::exhaustive_enums, reason = "hidden")]
 pub enum InForce<'a, T> {

@@ -9,18 +9,14 @@ use crate::{
 
 /// A charge of a token bucket: all that its decision follows from.
 #[derive(Debug, Clone, Copy)]
-#[doc(hidden)]
 pub struct Charged<'a> {
     pub(super) bucket: &'a TokenBucket,
     pub(super) policy: &'a Policy,
-    #[doc(hidden)]
     pub class: Priority,
     /// Nanoseconds until the bucket is full.
-    #[doc(hidden)]
     pub used: u64,
     /// Nanoseconds until the units fit: 0 if they were taken.
     pub(super) wait: u64,
-    #[doc(hidden)]
     pub units: u64,
     pub(super) at: Timestamp,
     /// `at` in nanoseconds.
@@ -30,13 +26,11 @@ pub struct Charged<'a> {
 impl Charged<'_> {
     /// Whether the units were taken.
     #[inline]
-    #[doc(hidden)]
     pub const fn is_taken(&self) -> bool {
         self.wait == 0
     }
 
     #[inline(always)]
-    #[doc(hidden)]
     pub fn decision(&self) -> Decision {
         let Self { bucket, class, .. } = *self;
         let (verdict, charged) = if self.is_taken() {

@@ -104,7 +104,6 @@ impl fmt::Display for Shortened<'_> {
 }
 
 /// Parses a text that is a period alone, such as `10s` or `minute`.
-#[doc(hidden)]
 pub fn period(text: &str) -> Result<Duration, ConfigError> {
     let mut reader = Reader::new(text);
     let whole = match reader.period() {

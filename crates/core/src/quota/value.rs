@@ -62,7 +62,6 @@ pub struct Quota {
 /// The numbers of a request's own quota, clamped to what the limiter's counter can hold. All other
 /// settings are those of the limiter's quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[doc(hidden)]
 pub struct Fitted {
     /// The most units that can be available at once; 0 allows nothing.
     pub(crate) capacity: u64,
@@ -101,7 +100,6 @@ pub enum Algorithm {
 }
 
 /// All algorithms by their names in texts and tables.
-#[doc(hidden)]
 pub static ALGORITHMS: [(&str, Algorithm); 5] = [
     ("token_bucket", Algorithm::TokenBucket),
     ("leaky_bucket", Algorithm::LeakyBucket { queue: 0 }),

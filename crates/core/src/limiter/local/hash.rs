@@ -7,7 +7,6 @@ use crate::{hash_seed::keyed_hash, key::value::Key};
 #[doc(hidden)]
 pub struct KeyHash {
     /// The tag; never 0, the tag of an unused entry.
-    #[doc(hidden)]
     pub tag: u64,
     /// The bits that choose the two buckets of the key, each with one half; may equal those of the tag. One number,
     /// so that a hash is passed in two registers.
@@ -61,8 +60,8 @@ impl KeyHash {
 #[doc(hidden)]
 pub struct KeyHasher(SipState);
 
+#[doc(hidden)]
 impl KeyHasher {
-    #[doc(hidden)]
     pub fn new(seed: Option<u64>) -> Self {
         Self::of_key(keyed_hash(seed).keys())
     }
@@ -79,7 +78,6 @@ impl KeyHasher {
     }
 
     #[inline(always)]
-    #[doc(hidden)]
     pub fn hash(&self, key: &Key) -> KeyHash {
         match key.words() {
             Some((words, last)) => self.hash_words(words, last),
@@ -89,7 +87,6 @@ impl KeyHasher {
 
     /// The hash of the key with these [bytes](Key::as_bytes).
     #[inline(never)]
-    #[doc(hidden)]
     pub fn hash_bytes(&self, key: &[u8]) -> KeyHash {
         let (words, rest) = key.as_chunks();
         let mut last = [0; 8];

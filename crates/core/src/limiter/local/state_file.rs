@@ -212,10 +212,8 @@ pub(super) struct FileHeader {
 pub(super) struct SavedLimit {
     /// The number of its entries.
     pub(super) number: u32,
-    #[doc(hidden)]
     pub name: Option<String>,
     /// The part of the counters' names that is made of numbers.
-    #[doc(hidden)]
     pub counter_mark: u32,
     /// The counters of all its limiters.
     pub(super) labels: Vec<CounterLabel>,
@@ -395,10 +393,8 @@ fn changed<'a>(own: &'a [CounterLabel], label: &CounterLabel) -> Option<&'a Coun
 
 /// An entry of a table: a state, or a block.
 pub(super) struct SavedEntry {
-    #[doc(hidden)]
     pub tag: u64,
     /// The number of its limit.
-    #[doc(hidden)]
     pub limit: u32,
     pub(super) weight: EvictionWeight,
     pub(super) state: State,

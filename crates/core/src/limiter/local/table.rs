@@ -470,7 +470,6 @@ struct CacheLine<'a>(&'a [AtomicU64; NUMBERS]);
 /// One entry: the tag of its key, and the key's state.
 #[derive(Debug, Clone, Copy)]
 struct Entry<'a> {
-    #[doc(hidden)]
     pub tag: &'a AtomicU64,
     state: &'a AtomicU64,
 }

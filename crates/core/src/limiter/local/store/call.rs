@@ -29,7 +29,6 @@ const FEW_STATES: usize = 4;
 
 /// An operation on one key by one limit, with its shard and quotas, before the shard is locked.
 pub(super) struct PreparedCall<'a> {
-    #[doc(hidden)]
     pub limit: &'a StoredLimit,
     counted: &'a StoredCounters,
     key: KeyHash,
@@ -39,7 +38,6 @@ pub(super) struct PreparedCall<'a> {
     own: Option<Box<TierQuotas>>,
     tier: TierIndex,
     class: Priority,
-    #[doc(hidden)]
     pub overflows: bool,
 }
 

@@ -45,7 +45,6 @@ pub(super) struct ShardRoom {
 /// The limit of a key without an entry, and the limit's share of this shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Newcomer {
-    #[doc(hidden)]
     pub limit: u32,
     pub(super) share: usize,
 }

@@ -55,7 +55,6 @@ pub(crate) struct StoreTable {
     /// The entries of each shard, once its first key has come.
     entries: usize,
     pub(crate) hasher: KeyHasher,
-    #[doc(hidden)]
     pub clock: SharedClock,
     members: sync::Mutex<Members>,
     max_keys: usize,

@@ -26,7 +26,6 @@ pub(in super::super) struct StoredLimit {
 pub(in super::super) struct StoredCounters {
     pub(in super::super) limits: Arc<TierSet>,
     /// The name of each state.
-    #[doc(hidden)]
     pub states: Box<[KeyHash]>,
     /// The name of the block's entry.
     block: KeyHash,

@@ -46,7 +46,6 @@ pub(super) struct Spec {
 }
 
 impl Spec {
-    #[doc(hidden)]
     pub fn new(entries: usize) -> Self {
         Self {
             entries,
