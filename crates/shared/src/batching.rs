@@ -67,13 +67,13 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// Calls are sent by a dispatcher at the home of the store: its own thread, which has one queue for all callers. The caller
 /// that finds its queue idle begins the call itself. A store without a thread lives on the runtimes of its callers. Each of
 /// them then has a queue, as nobody else drives it.
-pub(super) struct Batcher<S, P> {
+pub(super) struct Batcher<S> {
     sender: S,
     /// One entry for each runtime with a dispatcher.
-    queues: Mutex<HashMap<Id, SubjectQueues<P>>>,
+    queues: Mutex<HashMap<Id, SubjectQueues>>,
 }
 
-impl<S, P> Batcher<S, P> {
+impl<S> Batcher<S> {
     pub(super) fn new(sender: S) -> Arc<Self> {
         Arc::new(Self {
             sender,
@@ -81,18 +81,18 @@ impl<S, P> Batcher<S, P> {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Id, SubjectQueues<P>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Id, SubjectQueues>> {
         unpoisoned(self.queues.lock())
     }
 }
 
-impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
+impl<S: CallSender> Batcher<S> {
     /// Queues `op` within a tokio runtime. The operation is done even if nobody waits for the answer, unless its deadline
     /// passes before it is sent.
     pub(super) fn submit(
         self: &Arc<Self>,
         subject: SubjectName,
-        op: NewOp<P>,
+        op: NewOp,
         now: Instant,
     ) -> oneshot::Receiver<OpReply> {
         let (reply, receiver) = oneshot::channel();
@@ -100,7 +100,7 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
         let runtime = Handle::current().id();
         let mut all = self.lock();
         let has_dispatcher = all.contains_key(&runtime);
-        let queues = all.entry(runtime).or_insert_with(SubjectQueues::new);
+        let queues = all.entry(runtime).or_default();
         let most_subjects = self.sender.window().most_subjects();
         let was_idle = queues.is_empty();
         let has_work = queues.add((subject, op), waiter, now, most_subjects);
@@ -134,7 +134,7 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
     }
 
     /// Polls a call once, so that it leaves now, with the node's message of this moment.
-    fn begin(self: &Arc<Self>, call: BatchCall<P>) -> BegunCall<P> {
+    fn begin(self: &Arc<Self>, call: BatchCall) -> BegunCall {
         let mut begun = send(Arc::clone(self), call).boxed();
         // The dispatcher registers the waker that counts. A caller that has used up its budget would send nothing.
         let mut no_waker = Context::from_waker(Waker::noop());
@@ -144,12 +144,12 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Batcher<S, P> {
             Ok(Poll::Ready(finished)) => ready(finished).boxed(),
             Ok(Poll::Pending) => begun,
             // The dispatcher ends with it, as it does when a store panics later.
-            Err(panic) => lazy(|_| -> FinishedCall<P> { resume_unwind(panic) }).boxed(),
+            Err(panic) => lazy(|_| -> FinishedCall { resume_unwind(panic) }).boxed(),
         }
     }
 }
 
-impl<S, P> Drop for Batcher<S, P> {
+impl<S> Drop for Batcher<S> {
     /// Ends the dispatchers.
     fn drop(&mut self) {
         for queues in self.lock().values() {
@@ -160,13 +160,13 @@ impl<S, P> Drop for Batcher<S, P> {
 
 /// Sends the calls of a limiter that were submitted on one runtime, until the limiter is dropped. Fails all waiters when
 /// the task is dropped.
-struct Dispatcher<S: CallSender<P>, P: Send + Sync + 'static> {
-    batcher: Weak<Batcher<S, P>>,
+struct Dispatcher<S: CallSender> {
+    batcher: Weak<Batcher<S>>,
     runtime: Id,
     arrival: Arc<Notify>,
 }
 
-impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
+impl<S: CallSender> Dispatcher<S> {
     async fn run(self) {
         let mut calls = CallBuilder::default();
         let mut in_flight = FuturesUnordered::new();
@@ -187,7 +187,9 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
                 // while the answered requests continue.
                 mem::swap(&mut finished, &mut answered);
                 poll_all(&mut in_flight, &mut finished).await;
-                deliver(&mut answered);
+                for (call, answers) in answered.drain(..) {
+                    call.deliver(answers);
+                }
                 if !finished.is_empty() {
                     continue;
                 }
@@ -203,9 +205,9 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
     /// Moves what can be sent now into `calls`. Returns the time of the next round, unless something happens before.
     fn round(
         &self,
-        batcher: &Batcher<S, P>,
-        finished: &[FinishedCall<P>],
-        (calls, in_flight): (&mut CallBuilder<P>, &mut FuturesUnordered<BegunCall<P>>),
+        batcher: &Batcher<S>,
+        finished: &[FinishedCall],
+        (calls, in_flight): (&mut CallBuilder, &mut FuturesUnordered<BegunCall>),
     ) -> Option<Instant> {
         let window = batcher.sender.window();
         let mut round = Round {
@@ -239,8 +241,8 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
     /// Waits until a call ends, there may be a call to send, or the time is `until`.
     async fn wait(
         &self,
-        in_flight: &mut FuturesUnordered<impl Future<Output = FinishedCall<P>>>,
-        finished: &mut Vec<FinishedCall<P>>,
+        in_flight: &mut FuturesUnordered<impl Future<Output = FinishedCall>>,
+        finished: &mut Vec<FinishedCall>,
         until: Option<Instant>,
     ) {
         let mut arrival = pin!(self.arrival.notified());
@@ -263,18 +265,15 @@ impl<S: CallSender<P>, P: Send + Sync + 'static> Dispatcher<S, P> {
     }
 }
 
-async fn send<S: CallSender<P>, P>(
-    batcher: Arc<Batcher<S, P>>,
-    call: BatchCall<P>,
-) -> FinishedCall<P> {
+async fn send<S: CallSender>(batcher: Arc<Batcher<S>>, call: BatchCall) -> FinishedCall {
     let answers = batcher.sender.send(&call).await;
     (call, answers)
 }
 
 /// Polls every call once, so that new ones are sent, in order.
-async fn poll_all<P>(
-    in_flight: &mut FuturesUnordered<impl Future<Output = FinishedCall<P>>>,
-    finished: &mut Vec<FinishedCall<P>>,
+async fn poll_all(
+    in_flight: &mut FuturesUnordered<impl Future<Output = FinishedCall>>,
+    finished: &mut Vec<FinishedCall>,
 ) {
     let poll = poll_fn(|cx| {
         while let Poll::Ready(Some(call)) = in_flight.poll_next_unpin(cx) {
@@ -286,13 +285,7 @@ async fn poll_all<P>(
     unconstrained(poll).await;
 }
 
-fn deliver<P>(finished: &mut Vec<FinishedCall<P>>) {
-    for (call, answers) in finished.drain(..) {
-        call.deliver(answers);
-    }
-}
-
-impl<S: CallSender<P>, P: Send + Sync + 'static> Drop for Dispatcher<S, P> {
+impl<S: CallSender> Drop for Dispatcher<S> {
     fn drop(&mut self) {
         // The runtime was shut down, or a store has panicked. Dropping the queues fails their waiters
         // and may wake them, so the lock is released first.

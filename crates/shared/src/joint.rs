@@ -72,7 +72,10 @@ impl Member for RedisLimiter {
             let _entered = runtime.as_ref().map(Handle::enter);
             Instant::now() + deadlines.max().unwrap_or_default()
         };
-        let first = |member: &RedisMember| (!member.spends_leases()).then(|| member.apply());
+        let first = |member: &RedisMember| {
+            (!member.spends_leases())
+                .then(|| (member.limiter).call(&Call::of(&[member.charge.as_ref()])))
+        };
         let pending: Vec<_> = members.iter().map(first).collect();
         let decision = decide(members, pending, until);
         Pending::Later(Box::pin(DetachOnDrop::new(&home, decision)))
@@ -171,10 +174,6 @@ struct RedisMember {
 }
 
 impl RedisMember {
-    fn apply(&self) -> Pending<RedisFuture> {
-        self.limiter.call(&Call::of(&[self.charge.as_ref()]))
-    }
-
     fn is_supported(&self) -> bool {
         let checked = matches!(self.charge.op, Op::Count(_) | Op::Spend(_));
         !checked || (self.limiter).with_limits(|limits| limits.supports(self.charge.op.as_ref()))
@@ -270,7 +269,8 @@ async fn decide(
     until: Instant,
 ) -> MemberAnswer {
     let mut answers = answers_of(&members, pending, until).await;
-    if any_holds_back(&members, &answers) {
+    let mut all = members.iter().zip(&answers);
+    if all.any(|(member, answer)| member.holds_back(answer)) {
         refund(&members, &mut answers, 0, until).await;
     } else if let Some(kept) = least_available(&members, &answers) {
         refund(&members, &mut answers, kept, until).await;
@@ -308,11 +308,6 @@ fn together(members: &[RedisMember], mut answers: Vec<MemberAnswer>) -> MemberAn
         }
     }
     Ok(joint.finish(|at| members[at].overflows()))
-}
-
-fn any_holds_back(members: &[RedisMember], answers: &[MemberAnswer]) -> bool {
-    let mut answers = members.iter().zip(answers);
-    answers.any(|(member, answer)| member.holds_back(answer))
 }
 
 /// The least that one of the limits took that take what is available. A degraded one may have taken

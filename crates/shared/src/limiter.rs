@@ -132,7 +132,7 @@ struct Inner<C: Client> {
     limits: Mutex<TierSet>,
     current: ChangingLimits<Arc<Plan>>,
     subjects: SubjectNames,
-    batcher: Arc<Batcher<StoreCalls<C>, Plan>>,
+    batcher: Arc<Batcher<StoreCalls<C>>>,
     /// The cached denials, unless the limiter is strict and caches none.
     denials: Option<Arc<DenyCache>>,
     /// The leases, unless the limiter is strict.
@@ -638,7 +638,7 @@ struct StoreCalls<C> {
 
 impl<C: Client> StoreCalls<C> {
     /// The ledger's message for each subject of a call; an empty list in strict mode.
-    fn messages(&self, sent: &BatchCall<Plan>) -> Vec<AttachedMessage> {
+    fn messages(&self, sent: &BatchCall) -> Vec<AttachedMessage> {
         let Some(ledger) = &self.ledger else {
             return Vec::new();
         };
@@ -731,14 +731,14 @@ fn with_ops<'a>(
     })
 }
 
-impl<C: Client> CallSender<Plan> for StoreCalls<C> {
+impl<C: Client> CallSender for StoreCalls<C> {
     type Window = C;
 
     fn window(&self) -> &C {
         &self.client
     }
 
-    async fn send(&self, sent: &BatchCall<Plan>) -> Vec<SubjectResult> {
+    async fn send(&self, sent: &BatchCall) -> Vec<SubjectResult> {
         let (current, subjects) = (&sent.plan, &*sent.subjects);
         let Some(plan) = current.of(sent.tier) else {
             let error = StoreError::foreign("there is no such tier");

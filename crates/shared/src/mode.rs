@@ -186,13 +186,35 @@ impl Mode {
         let (length, overdraft) = match self.kind {
             ModeKind::Strict => return Ok(None),
             ModeKind::Leased => {
-                check_lease(length, most)?;
+                if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&length) {
+                    return refuse(format!(
+                        "a lease of {length:?}: accepted are {SHORTEST_LEASE:?} to {LONGEST_LEASE:?}"
+                    ));
+                }
+                if most < 2 {
+                    return refuse(format!("max_units({most}): a lease has at least 2 units"));
+                }
                 if !can_lease(limits) {
                     return Ok(None);
                 }
                 (length, 0)
             }
-            ModeKind::Eventual(interval) => (interval, overdraft(interval, self.ahead, limits)?),
+            ModeKind::Eventual(interval) => {
+                if !(SHORTEST_INTERVAL..=LONGEST_LEASE).contains(&interval) {
+                    return refuse(format!(
+                        "eventual mode with an interval of {interval:?}: accepted are \
+                         {SHORTEST_INTERVAL:?} to {LONGEST_LEASE:?}"
+                    ));
+                }
+                let Some(ahead) = self.ahead else {
+                    return refuse(
+                        "eventual mode without ahead: say how many units of a key a node may let \
+                         pass before the store has counted them",
+                    );
+                };
+                check_ahead(ahead, limits)?;
+                (interval, ahead)
+            }
         };
         Ok(Some(Terms {
             length,
@@ -203,18 +225,6 @@ impl Mode {
             patience: Duration::MAX,
         }))
     }
-}
-
-fn check_lease(length: Duration, most: u32) -> Result<(), ConfigError> {
-    if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&length) {
-        return refuse(format!(
-            "a lease of {length:?}: accepted are {SHORTEST_LEASE:?} to {LONGEST_LEASE:?}"
-        ));
-    }
-    if most < 2 {
-        return refuse(format!("max_units({most}): a lease has at least 2 units"));
-    }
-    Ok(())
 }
 
 /// Whether nodes can hold units of these quotas. They cannot with a queue, whose places only the
@@ -303,23 +313,6 @@ impl Terms {
         }
         Ok(())
     }
-}
-
-fn overdraft(interval: Duration, ahead: Option<u32>, limits: &TierSet) -> Result<u32, ConfigError> {
-    if !(SHORTEST_INTERVAL..=LONGEST_LEASE).contains(&interval) {
-        return refuse(format!(
-            "eventual mode with an interval of {interval:?}: accepted are {SHORTEST_INTERVAL:?} to \
-             {LONGEST_LEASE:?}"
-        ));
-    }
-    let Some(ahead) = ahead else {
-        return refuse(
-            "eventual mode without ahead: say how many units of a key a node may let pass before \
-             the store has counted them",
-        );
-    };
-    check_ahead(ahead, limits)?;
-    Ok(ahead)
 }
 
 /// Checks whether nodes can allow so many units of these quotas before they report them.

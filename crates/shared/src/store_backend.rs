@@ -82,7 +82,7 @@ pub(super) trait Client: CallWindow + fmt::Debug {
 #[derive(Clone, Copy)]
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
 pub(super) struct DecideCall<'a> {
-    pub(super) sent: &'a BatchCall<Plan>,
+    pub(super) sent: &'a BatchCall,
     pub(super) tier: &'a TierPlan,
     /// One for each subject; empty in strict mode.
     pub(super) messages: &'a [AttachedMessage],

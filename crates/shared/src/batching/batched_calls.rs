@@ -10,6 +10,7 @@ use crate::{
     hashed_key_names::SubjectName,
     wire::{
         node_message::Takes,
+        plan::Plan,
         reply::{Run, SubjectReply, SubjectResult},
     },
 };
@@ -30,8 +31,8 @@ const MAX_OPS_PER_CALL: usize = 1_024;
 const MAX_OPEN_CALLS: usize = 8;
 
 /// Subjects that are sent at once, all to one script and by the quotas of one tier.
-pub(crate) struct BatchCall<P> {
-    pub(crate) plan: Arc<P>,
+pub(crate) struct BatchCall {
+    pub(crate) plan: Arc<Plan>,
     pub(crate) tier: Chosen,
     /// It leaves after this time.
     pub(crate) at: Instant,
@@ -42,27 +43,23 @@ pub(crate) struct BatchCall<P> {
 }
 
 /// A call and its answers.
-pub(super) type FinishedCall<P> = (BatchCall<P>, Vec<SubjectResult>);
+pub(super) type FinishedCall = (BatchCall, Vec<SubjectResult>);
 
 /// A call that has been polled, or will be next.
-pub(super) type BegunCall<P> = BoxFuture<'static, FinishedCall<P>>;
+pub(super) type BegunCall = BoxFuture<'static, FinishedCall>;
 
 /// Distributes batches among the calls that are sent at one moment.
-pub(super) struct CallBuilder<P> {
+#[derive(Default)]
+pub(super) struct CallBuilder {
     pub(super) most_subjects: usize,
-    pub(super) calls: Vec<BatchCall<P>>,
+    pub(super) calls: Vec<BatchCall>,
     /// Waiters whose deadline passed before their operation was sent.
     expired: Vec<Waiter>,
 }
 
-impl<P> CallBuilder<P> {
+impl CallBuilder {
     /// Adds all operations of a batch, in as many calls as they need. Returns that number.
-    pub(super) fn add(
-        &mut self,
-        subject: &SubjectName,
-        mut batch: Batch<P>,
-        now: Instant,
-    ) -> usize {
+    pub(super) fn add(&mut self, subject: &SubjectName, mut batch: Batch, now: Instant) -> usize {
         batch.drain_expired(now, &mut self.expired);
         let mut parts = 0;
         while let Some((runs, waiters)) = batch.take(MAX_RUNS_PER_CALL, MAX_OPS_PER_CALL) {
@@ -89,7 +86,7 @@ impl<P> CallBuilder<P> {
         parts
     }
 
-    fn open_call(&self, batch: &Batch<P>, subject: &SubjectOps) -> Option<usize> {
+    fn open_call(&self, batch: &Batch, subject: &SubjectOps) -> Option<usize> {
         let (runs, ops) = (subject.runs.len(), subject.ops());
         let mut calls = self.calls.iter().enumerate().rev().take(MAX_OPEN_CALLS);
         let (at, call) = calls.find(|(_, call)| call.accepts(batch, subject))?;
@@ -107,18 +104,8 @@ impl<P> CallBuilder<P> {
     }
 }
 
-impl<P> Default for CallBuilder<P> {
-    fn default() -> Self {
-        Self {
-            most_subjects: 1,
-            calls: Vec::new(),
-            expired: Vec::new(),
-        }
-    }
-}
-
-impl<P> BatchCall<P> {
-    fn new(batch: &Batch<P>, at: Instant) -> Self {
+impl BatchCall {
+    fn new(batch: &Batch, at: Instant) -> Self {
         Self {
             plan: Arc::clone(&batch.plan),
             tier: batch.tier,
@@ -130,7 +117,7 @@ impl<P> BatchCall<P> {
     }
 
     /// Whether the same script decides the subject by the same quotas.
-    fn accepts(&self, batch: &Batch<P>, subject: &SubjectOps) -> bool {
+    fn accepts(&self, batch: &Batch, subject: &SubjectOps) -> bool {
         let mut subjects = self.subjects.iter();
         batch.is_of(&self.plan, self.tier)
             && subjects
@@ -199,8 +186,8 @@ impl Waiter {
 }
 
 /// An operation, and the quotas that decide it.
-pub(crate) struct NewOp<P> {
-    pub(crate) plan: Arc<P>,
+pub(crate) struct NewOp {
+    pub(crate) plan: Arc<Plan>,
     pub(crate) tier: Chosen,
     pub(crate) op: Op,
     /// Whether a specialized script can decide it. Such operations have calls of their
@@ -209,8 +196,8 @@ pub(crate) struct NewOp<P> {
 }
 
 /// Operations of one subject that the same quotas decide, in order of arrival.
-pub(super) struct Batch<P> {
-    pub(super) plan: Arc<P>,
+pub(super) struct Batch {
+    pub(super) plan: Arc<Plan>,
     pub(super) tier: Chosen,
     /// Whether a specialized script can decide all operations so far.
     pub(super) are_specialized: bool,
@@ -219,8 +206,8 @@ pub(super) struct Batch<P> {
     waiters: Waiters,
 }
 
-impl<P> Batch<P> {
-    pub(super) const fn new(plan: Arc<P>, tier: Chosen) -> Self {
+impl Batch {
+    pub(super) const fn new(plan: Arc<Plan>, tier: Chosen) -> Self {
         Self {
             plan,
             tier,
@@ -230,7 +217,7 @@ impl<P> Batch<P> {
         }
     }
 
-    pub(super) fn is_of(&self, plan: &Arc<P>, tier: Chosen) -> bool {
+    pub(super) fn is_of(&self, plan: &Arc<Plan>, tier: Chosen) -> bool {
         self.tier == tier && Arc::ptr_eq(&self.plan, plan)
     }
 
@@ -340,12 +327,12 @@ pub(crate) trait CallWindow: Send + Sync + 'static {
     fn deadline(&self) -> Duration;
 }
 
-pub(crate) trait CallSender<P>: Send + Sync + 'static {
+pub(crate) trait CallSender: Send + Sync + 'static {
     type Window: CallWindow;
 
     fn window(&self) -> &Self::Window;
 
     /// Sends a call. A specialized script can decide about all its subjects or about none. Returns one answer for each
     /// subject. An answer may split a run into several.
-    fn send(&self, call: &BatchCall<P>) -> impl Future<Output = Vec<SubjectResult>> + Send;
+    fn send(&self, call: &BatchCall) -> impl Future<Output = Vec<SubjectResult>> + Send;
 }

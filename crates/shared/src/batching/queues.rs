@@ -27,8 +27,9 @@ const MAX_SUBJECTS_PER_ROUND: usize = 1_024;
 const KEPT_SUBJECTS: usize = 64;
 
 /// The queues that one dispatcher drains.
-pub(super) struct SubjectQueues<P> {
-    queues: SubjectMap<SubjectQueue<P>>,
+#[derive(Default)]
+pub(super) struct SubjectQueues {
+    queues: SubjectMap<SubjectQueue>,
     /// Subjects that wait and have no call in flight.
     ready: VecDeque<QueuedSubject>,
     /// Subjects that wait for an answer about themselves, in the order in which they began to wait.
@@ -41,9 +42,9 @@ pub(super) struct SubjectQueues<P> {
     /// Wakes the dispatcher when it has something to do.
     pub(super) arrival: Arc<Notify>,
     /// The calls that the dispatcher has to send next.
-    pub(super) calls: CallBuilder<P>,
+    pub(super) calls: CallBuilder,
     /// Calls that have left.
-    pub(super) begun: Vec<BegunCall<P>>,
+    pub(super) begun: Vec<BegunCall>,
     /// The batcher, until all operations are answered: they are done even if the limiter is dropped.
     pub(super) batcher: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -54,9 +55,9 @@ struct QueuedSubject {
 }
 
 /// The operations of one subject that wait.
-struct SubjectQueue<P> {
+struct SubjectQueue {
     /// One batch for each tier and plan, in the order in which they began.
-    waiting: SmallVec<[Batch<P>; 1]>,
+    waiting: SmallVec<[Batch; 1]>,
     /// When the first operation began to wait.
     since: Instant,
     listed: Listed,
@@ -82,21 +83,7 @@ pub(super) struct Round {
     pub(super) for_own: Option<Duration>,
 }
 
-impl<P> SubjectQueues<P> {
-    pub(super) fn new() -> Self {
-        Self {
-            queues: SubjectMap::default(),
-            ready: VecDeque::new(),
-            blocked: VecDeque::new(),
-            in_flight: 0,
-            has_next_round: false,
-            arrival: Arc::default(),
-            calls: CallBuilder::default(),
-            begun: Vec::new(),
-            batcher: None,
-        }
-    }
-
+impl SubjectQueues {
     pub(super) fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
@@ -105,7 +92,7 @@ impl<P> SubjectQueues<P> {
     /// time of the next round to set.
     pub(super) fn add(
         &mut self,
-        (subject, op): (SubjectName, NewOp<P>),
+        (subject, op): (SubjectName, NewOp),
         waiter: Waiter,
         now: Instant,
         most_subjects: usize,
@@ -135,14 +122,14 @@ impl<P> SubjectQueues<P> {
     }
 
     /// The call with the only subject that waits.
-    pub(super) fn dispatch_first(&mut self, now: Instant) -> Option<BatchCall<P>> {
+    pub(super) fn dispatch_first(&mut self, now: Instant) -> Option<BatchCall> {
         let first = self.ready.pop_front()?;
         self.dispatch_subject(&first.subject, now);
         self.calls.calls.pop()
     }
 
     /// Records that a call has ended: its subjects are ready again.
-    pub(super) fn finish(&mut self, call: &BatchCall<P>) {
+    pub(super) fn finish(&mut self, call: &BatchCall) {
         for SubjectOps { subject, .. } in &call.subjects {
             // A call that was leaving while its dispatcher ended by a panic is not counted by the next one.
             let queue = self.queues.get_mut(subject);
@@ -218,7 +205,7 @@ impl<P> SubjectQueues<P> {
     fn drop_stale(&mut self) {
         while let Some(first) = self.blocked.front() {
             let queue = self.queues.get(&first.subject);
-            let is_current = |queue: &SubjectQueue<P>| {
+            let is_current = |queue: &SubjectQueue| {
                 queue.listed == Listed::Blocked && queue.since == first.since
             };
             if queue.is_some_and(is_current) {
@@ -264,7 +251,7 @@ impl<P> SubjectQueues<P> {
     }
 }
 
-impl<P> SubjectQueue<P> {
+impl SubjectQueue {
     const fn new(now: Instant) -> Self {
         Self {
             waiting: SmallVec::new_const(),
@@ -278,7 +265,7 @@ impl<P> SubjectQueue<P> {
         self.calls == 0 && self.waiting.is_empty()
     }
 
-    fn add(&mut self, op: NewOp<P>, waiter: Waiter) {
+    fn add(&mut self, op: NewOp, waiter: Waiter) {
         let mut waiting = self.waiting.iter_mut();
         match waiting.find(|batch| batch.is_of(&op.plan, op.tier)) {
             Some(batch) => batch.add(op.op, op.is_specialized, waiter),

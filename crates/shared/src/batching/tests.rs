@@ -10,12 +10,18 @@ use std::{
 use tokio::{sync::Semaphore, time::sleep};
 
 use super::*;
-use crate::hashed_key_names::SubjectNames;
-use crate::wire::reply::{Run, SubjectReply, SubjectResult};
+use crate::{
+    hashed_key_names::SubjectNames,
+    wire::{
+        plan::Plan,
+        reply::{Run, SubjectReply, SubjectResult},
+    },
+};
 use tower_ratelimit_core::{
     clock::Timestamp,
     decision::{Decision, Op, Policy, QuotaStatus},
-    limiter::tier_set::Chosen,
+    limiter::tier_set::{Chosen, LimitTerms, TierSet},
+    quota::Quota,
     small_list::SmallList,
 };
 use tower_ratelimit_store::error::{StoreError, StoreErrorKind};
@@ -95,14 +101,14 @@ impl CallWindow for Arc<SlowServer> {
     }
 }
 
-impl CallSender<()> for Arc<SlowServer> {
+impl CallSender for Arc<SlowServer> {
     type Window = Self;
 
     fn window(&self) -> &Self {
         self
     }
 
-    async fn send(&self, call: &BatchCall<()>) -> Vec<SubjectResult> {
+    async fn send(&self, call: &BatchCall) -> Vec<SubjectResult> {
         let (tier, subjects) = (call.tier, &call.subjects);
         let call = (tier, subjects.to_vec());
         self.calls.lock().expect("no panic").push(call);
@@ -136,16 +142,17 @@ impl CallSender<()> for Arc<SlowServer> {
 }
 
 struct Bench {
-    batcher: Arc<Batcher<Arc<SlowServer>, ()>>,
-    plan: Arc<()>,
+    batcher: Arc<Batcher<Arc<SlowServer>>>,
+    plan: Arc<Plan>,
     subjects: SubjectNames,
 }
 
 impl Bench {
     fn new(server: &Arc<SlowServer>) -> Self {
+        let limits = TierSet::new(LimitTerms::of(Quota::per_second(100)));
         Self {
             batcher: Batcher::new(Arc::clone(server)),
-            plan: Arc::new(()),
+            plan: Arc::new(Plan::new(&limits.expect("a good quota"))),
             subjects: SubjectNames::new(None),
         }
     }
@@ -370,7 +377,7 @@ fn threads_that_each_drive_their_own_runtime_are_all_answered() {
 async fn a_runtime_that_has_ended_leaves_no_queue() {
     let server = SlowServer::gated();
     let bench = Bench::new(&server);
-    let weak: Weak<()> = Arc::downgrade(&bench.plan);
+    let weak: Weak<Plan> = Arc::downgrade(&bench.plan);
     let answer = std::thread::scope(|scope| {
         let ended = scope.spawn(|| {
             let mut builder = tokio::runtime::Builder::new_current_thread();
