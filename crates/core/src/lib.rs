@@ -4,6 +4,7 @@
 //! a request, and rejections make a response; nothing here knows tower's services, stores or connections.
 //! `tower-ratelimit` hands all of it on; items that are hidden here serve its other packages of the same release.
 
+mod byte_buffers;
 #[doc(hidden)]
 pub mod error;
 #[doc(hidden)]
@@ -17,10 +18,6 @@ pub mod lock;
 )]
 #[doc(hidden)]
 pub mod log;
-#[doc(hidden)]
-pub mod number_bytes;
-#[doc(hidden)]
-pub mod small_bytes;
 #[allow(
     clippy::exhaustive_enums,
     clippy::exhaustive_structs,

@@ -4,9 +4,9 @@ use std::num::NonZeroU8;
 use std::{ops::Range, time::Duration};
 
 use super::{
-    Degradation, LimitReceipt, Marks, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Status,
-    rounding::{LONGEST, UNKNOWN, nanos_of, seconds_of, time_of, whole_micros},
-    ruling::{CountedBy, DenialCause, Ruling},
+    CountedBy, Degradation, DenialCause, LONGEST, LimitReceipt, Marks, Outcome, Policy,
+    QuotaStatus, QuotaStatuses, Receipt, Ruling, Status, UNKNOWN, nanos_of, seconds_of, time_of,
+    whole_micros,
 };
 use crate::{
     clock::{OsClock, Timestamp},
@@ -559,6 +559,39 @@ impl Decision {
     pub fn overflows(&self, limits: usize, overflow: impl Fn(usize) -> bool) -> bool {
         let mut denying = self.denying(limits).peekable();
         !self.is_blocked() && denying.peek().is_some() && denying.all(overflow)
+    }
+}
+
+/// The decision that passed this request, for handlers behind a layer with
+/// [`expose_decision`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.expose_decision) or
+/// [`overflow`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.overflow). With several layers it is the decision of the innermost. Without one: 500, or `None` for `Option<Decision>`.
+///
+/// [`Decisions`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/rate_limit/struct.Decisions.html) has its key as well, see
+/// [`Exposed::key`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/rate_limit/struct.Exposed.html#method.key).
+#[cfg(feature = "axum")]
+impl<S: Sync> axum::extract::FromRequestParts<S> for Decision {
+    type Rejection = (http::StatusCode, &'static str);
+
+    async fn from_request_parts(
+        parts: &mut http::request::Parts,
+        _: &S,
+    ) -> Result<Self, Self::Rejection> {
+        parts.extensions.get().cloned().ok_or((
+            http::StatusCode::INTERNAL_SERVER_ERROR,
+            "no rate limit decision: the layer needs expose_decision(true)",
+        ))
+    }
+}
+
+#[cfg(feature = "axum")]
+impl<S: Sync> axum::extract::OptionalFromRequestParts<S> for Decision {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(
+        parts: &mut http::request::Parts,
+        _: &S,
+    ) -> Result<Option<Self>, Self::Rejection> {
+        Ok(parts.extensions.get().cloned())
     }
 }
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Decision, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Status, parts::Part,
-    ruling::Ruling,
+    Decision, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Ruling, Status, parts::Part,
 };
 use crate::{error::LimiterError, small_list::SmallList};
 

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use super::{Policy, QuotaStatus, REQUEST_TIER, Receipt, Status, ruling::Ruling};
+use super::{Policy, QuotaStatus, REQUEST_TIER, Receipt, Ruling, Status};
 use crate::{clock::Timestamp, error::LimiterError};
 
 /// The status of each quota of a decision; made from one [`QuotaStatus`] or from several.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::rounding::{LONGEST, UNKNOWN, nanos_of};
+use super::{LONGEST, UNKNOWN, nanos_of};
 use crate::quota::{Kind, Quota, UnitName};
 
 /// A quota as clients see it in the `RateLimit-Policy` field: name, limit, window and unit, without

@@ -6,10 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use super::ruling::Ruling;
+use super::Ruling;
 use crate::{
+    byte_buffers::{push_u32, push_u64, take_u8, take_u32, take_u64},
     clock::Timestamp,
-    number_bytes::{push_u32, push_u64, take_u8, take_u32, take_u64},
     quota::{Fitted, Kind},
 };
 

@@ -14,6 +14,7 @@
 //! `X-RateLimit-Limit: 100`, and the copy gets the three texts in their places.
 
 use std::{
+    cell::RefCell,
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::Duration,
 };
@@ -21,9 +22,7 @@ use std::{
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::{
-    Headers, QuotaNumbers,
-    quota_numbers::{ReportedQuota, SeveralNumbers},
-    rendered_text_cache::{self, Key},
+    Headers, QuotaNumbers, ReportedQuota, SeveralNumbers,
     response_fields::{POLICY, Templates, put_wait},
     texts::{ConstantTexts, FieldTexts, named_in, number_value},
 };
@@ -158,7 +157,7 @@ impl Renderer {
         if let Some(numbers) = self.numbers(decision) {
             let key = self.key(&numbers);
             let write = || self.texts_of_own(key);
-            let filled = rendered_text_cache::with_texts(key, write, |texts| {
+            let filled = with_cached_texts(key, write, |texts| {
                 templates.denial(texts, true, content_type, length)
             });
             if filled.is_some() {
@@ -199,7 +198,7 @@ impl Renderer {
     #[inline(always)]
     fn write_own(&self, key: Key<'_>, waits: bool, fits: bool, headers: &mut HeaderMap) {
         let one = key.several.is_none();
-        let cached = rendered_text_cache::with_texts(
+        let cached = with_cached_texts(
             key,
             || self.texts_of_own(key),
             |texts| self.write(texts, one, (waits, fits), None, headers),
@@ -335,5 +334,94 @@ impl Headers {
         } else {
             Renderer::once(self).apply(decision, StatusCode::OK, headers);
         }
+    }
+}
+
+/// Texts of this many remaining units and more are not cached: hardly two responses report the same.
+const UNCACHED_UNITS: u64 = 1_000;
+
+/// The number of texts that each thread caches, of all its layers.
+const SLOTS: usize = 256;
+
+thread_local! {
+    /// One cache for each thread: processors would contend for a reference count that threads share.
+    static CACHE: RefCell<Vec<Option<CachedTexts>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The texts follow from the renderer, the numbers of its binding quota, and if it has several quotas the index of that one and the numbers of each.
+#[derive(Clone, Copy)]
+struct Key<'a> {
+    renderer: u64,
+    #[doc(hidden)]
+    pub numbers: QuotaNumbers,
+    several: Option<&'a SeveralNumbers>,
+}
+
+struct CachedTexts {
+    /// The parts of the key that all texts have.
+    of: (u64, QuotaNumbers),
+    several: Option<SeveralNumbers>,
+    texts: FieldTexts,
+}
+
+/// Calls `then` with the texts in the cache, or with those that `write` makes; `None` if they are not worth a place.
+#[inline(always)]
+fn with_cached_texts<R>(
+    key: Key<'_>,
+    write: impl FnOnce() -> FieldTexts,
+    then: impl FnOnce(&FieldTexts) -> R,
+) -> Option<R> {
+    let Key {
+        renderer,
+        numbers,
+        several,
+    } = key;
+    if numbers.remaining >= UNCACHED_UNITS || several.is_some_and(|all| !all.may_recur()) {
+        return None;
+    }
+    let slot = numbers.slot(several.map_or(renderer, |all| all.hash(renderer)));
+    // Fails only while the thread ends.
+    let result = CACHE.try_with(|cache| {
+        let mut cache = cache.try_borrow_mut().ok()?;
+        if cache.is_empty() {
+            cache.resize_with(SLOTS, || None);
+        }
+        let place = cache.get_mut(slot)?;
+        let is_of = |cached: &CachedTexts| {
+            cached.of == (renderer, numbers) && cached.several.as_ref() == several
+        };
+        if !place.as_ref().is_some_and(is_of) {
+            *place = Some(CachedTexts {
+                of: (renderer, numbers),
+                several: several.copied(),
+                texts: write(),
+            });
+        }
+        Some(then(&place.as_ref()?.texts))
+    });
+    result.ok().flatten()
+}
+
+impl QuotaNumbers {
+    /// The place of its texts. Nested layers often have as much left, and should not evict each other. Denials have
+    /// nothing left, and differ in the seconds.
+    #[inline]
+    const fn slot(&self, before: u64) -> usize {
+        let numbers = self.seconds.wrapping_mul(7).wrapping_add(self.remaining);
+        before.wrapping_mul(37).wrapping_add(numbers) as usize % SLOTS
+    }
+}
+
+impl SeveralNumbers {
+    fn may_recur(&self) -> bool {
+        self.of_each.iter().all(|(left, _)| *left < UNCACHED_UNITS)
+    }
+
+    fn hash(&self, before: u64) -> u64 {
+        // A factor for each place, since quotas often have as much left as each other.
+        self.of_each.iter().fold(before, |hash, (left, seconds)| {
+            let numbers = seconds.wrapping_mul(7).wrapping_add(*left);
+            hash.wrapping_mul(37).wrapping_add(numbers)
+        })
     }
 }

@@ -6,10 +6,10 @@ use std::{ops::Range, sync::LazyLock};
 use bytes::Bytes;
 use http::HeaderValue;
 
-use super::{Headers, IetfDraft, quota_numbers::ReportedQuota};
+use super::{Headers, IetfDraft, ReportedQuota};
 use crate::{
+    byte_buffers::SmallBytes,
     decision::{Policy, Unit, whole_seconds},
-    small_bytes::SmallBytes,
 };
 
 /// The texts of the fields of one response; `None` where it does not have the field.

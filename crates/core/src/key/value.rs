@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr};
 
 use sha2::{Digest, Sha256};
 
-use crate::small_bytes::SmallBytes;
+use crate::byte_buffers::SmallBytes;
 
 /// Keys up to this length stay where they are; longer ones move to the heap.
 const INLINE_LEN: usize = 38;

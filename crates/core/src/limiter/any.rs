@@ -4,9 +4,9 @@ use std::{any::Any, fmt, sync::Arc};
 
 use super::{
     AsyncLimiter, BoxedLimiter, Call, Facts, Limiter, LocalLimiter, Member, Pending,
+    call::Charged,
     joint::sealed::Sealed,
     limiter::{BoxedFuture, Internals, handle_methods},
-    undecided_charge::Charged,
 };
 use crate::{
     decision::Policy,

@@ -11,9 +11,8 @@ use std::{
 };
 
 use super::{
-    call::{Call, Charge, OpRef},
+    call::{Call, Charge, Charged, OpRef},
     tier::Tier,
-    undecided_charge::Charged,
 };
 use crate::{
     decision::{Decision, Op, Policy, Receipt},

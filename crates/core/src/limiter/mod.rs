@@ -77,7 +77,6 @@ pub mod tier_quotas;
 )]
 #[doc(hidden)]
 pub mod tier_set;
-pub(crate) mod undecided_charge;
 
 #[doc(hidden)]
 pub use self::any::AnyLimiter;

@@ -5,7 +5,7 @@ use std::{fmt::Write, iter};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-use super::{Reject, Rejection, RejectionBody, RejectionKind, body::Content};
+use super::{Content, Reject, Rejection, RejectionBody, RejectionKind};
 use crate::decision::Decision;
 
 /// A problem document (RFC 9457) as `application/problem+json`. This is the default.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use http::{Method, Response, StatusCode, request::Parts};
 
-use super::body::Content;
+use super::Content;
 use crate::{
     decision::Decision,
     headers::{Renderer, is_grpc},

@@ -3,8 +3,8 @@
 
 use crate::{
     algorithm::{fixed_window::Window, log_entries::Log, sliding_window::Slices},
+    byte_buffers::{push_u32, push_u64, take_u8, take_u32, take_u64},
     clock::ClockReading,
-    number_bytes::{push_u32, push_u64, take_u8, take_u32, take_u64},
 };
 
 const INSTANT: u8 = 0;

@@ -29,11 +29,10 @@ use crate::{
     key::value::Key,
     limiter::{
         apply_operation::{denied_for, instead_of},
-        call::{Call, Charge, OpRef},
+        call::{Call, Charge, Charged, OpRef},
         limiter::{Facts, Internals, Limiter, Never, Pending},
         tier::Tier,
         tier_set::{ChangingLimits, Chosen, SingleBucket, TierSet, check_block, unsupported},
-        undecided_charge::Charged,
     },
     lock::unpoisoned,
     quota::{IntoQuotas, OwnedQuota, Priority},

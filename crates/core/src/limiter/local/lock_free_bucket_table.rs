@@ -17,9 +17,8 @@ use crate::{
     decision::{Decision, Policy},
     error::ConfigError,
     limiter::{
-        call::OpRef,
+        call::{Charged, OpRef, decision_about},
         tier_set::{ChangingLimits, SingleBucket},
-        undecided_charge::{Charged, decision_about},
     },
     quota::{MAX_REFILL_NANOS, Priority},
 };

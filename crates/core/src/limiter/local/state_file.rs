@@ -17,11 +17,11 @@ use std::{
 
 use crate::{
     algorithm::{EvictionWeight, State},
+    byte_buffers::{push_bytes, push_u32, push_u64, take_bytes, take_u8, take_u32, take_u64},
     clock::{ClockReading, Timestamp},
     error::ConfigError,
     limiter::tier_set::CounterLabel,
     log::{self, Code},
-    number_bytes::{push_bytes, push_u32, push_u64, take_bytes, take_u8, take_u32, take_u64},
 };
 
 /// A state file that was written.
