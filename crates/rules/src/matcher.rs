@@ -112,6 +112,9 @@ pub(super) struct McpCondition {
 impl McpCondition {
     /// A call that cannot be read fits a limit, and no exemption.
     fn fits(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> bool {
+        if view.call_is_unread {
+            return in_doubt == InDoubt::Fits;
+        }
         tower_ratelimit_layer::mcp::Mcp::call_fits(
             view.parts,
             in_doubt == InDoubt::Fits,

@@ -30,6 +30,8 @@ pub(super) struct RequestView<'r> {
     other_signs: OnceCell<bool>,
     /// Whether this is a preflight request of `cors_origins`, at which no limit counts.
     pub(super) is_preflight: bool,
+    /// Whether the body with the call of MCP is still to be read.
+    pub(super) call_is_unread: bool,
     client_ip: &'r ClientIp,
     client: OnceCell<Result<ClientAddress, KeyError>>,
 }
@@ -43,6 +45,7 @@ impl<'r> RequestView<'r> {
             upper_method: upper_case(&parts.method),
             other_signs: OnceCell::new(),
             is_preflight: reading.cors_origins.is_preflight(parts),
+            call_is_unread: false,
             client_ip: &reading.client_ip,
             client: OnceCell::new(),
         }

@@ -114,6 +114,11 @@ impl Rule {
         self.stop || !self.action.limits() || !self.replaces.is_empty()
     }
 
+    /// Whether it counts or matches calls of MCP.
+    pub(super) fn needs_call(&self) -> bool {
+        self.matcher.needs_call || self.key.names_tool()
+    }
+
     pub(super) fn needs_time(&self) -> bool {
         self.matcher.needs_time() || matches!(self.allowance, Allowance::Scheduled { .. })
     }

@@ -12,7 +12,7 @@ use super::{
     reload_changes::RuleChanges,
     request::{RequestReading, RequestView},
     rule::{Rule, RuleNeed},
-    select::{RuleIndex, RulesVerdict, select, select_in_flight},
+    select::{RuleIndex, RulesVerdict, needs_call, select, select_batch, select_in_flight},
     spend::CountedUnits,
     store::{RuleLimits, RulesStore, SourcesOfRule},
 };
@@ -26,6 +26,7 @@ use tower_ratelimit_core::{
     limiter::{AnyLimiter, Limiter, LocalStore, OnChange, QuotaChange},
     quota::Quota,
 };
+use tower_ratelimit_layer::mcp::{Mcp, McpBatch};
 pub(crate) use tower_ratelimit_layer::rate_limit::OVERFLOW_FIELD;
 
 /// The checked rules of one or several files. Clones share them.
@@ -68,6 +69,7 @@ struct RuleSet {
     needs_begin: bool,
     has_in_flight: bool,
     has_spend: bool,
+    has_calls: bool,
     /// The limits of each rule, by position: one for each kind of units that it counts.
     limits: RuleLimits,
     /// Their indexes in this list, by the rule's position.
@@ -127,6 +129,7 @@ impl Rules {
             needs_begin: needs_time || marks,
             has_in_flight: compiled.rules.iter().any(|rule| rule.in_flight.is_some()),
             has_spend: compiled.rules.iter().any(|rule| rule.spend.is_some()),
+            has_calls: compiled.rules.iter().any(Rule::needs_call),
             rules: compiled.rules.into(),
             reading: compiled.reading,
             clock: store.clock().cloned().unwrap_or(clock),
@@ -257,7 +260,18 @@ impl Rules {
 
     pub(crate) fn select(&self, parts: &Parts, now: Timestamp) -> RulesVerdict<'_> {
         let set = &*self.0;
-        select(&set.rules, &set.index, &set.reading, (parts, now))
+        let select = |parts: &Parts| select(&set.rules, &set.index, &set.reading, (parts, now));
+        match self.batch(parts) {
+            Some(batch) => select_batch(batch, select),
+            None => select(parts),
+        }
+    }
+
+    /// Whether a rule depends on the call of MCP in the body of this request.
+    pub(super) fn needs_call(&self, parts: &Parts) -> bool {
+        let set = &*self.0;
+        let request = (parts, self.now());
+        set.has_calls && needs_call(&set.rules, &set.index, &set.reading, request)
     }
 }
 
@@ -302,10 +316,35 @@ impl Rules {
         &'r self,
         parts: &Parts,
         now: Timestamp,
-        acquire: impl FnMut(&'r Rule, usize, Key),
+        mut acquire: impl FnMut(&'r Rule, usize, Key),
     ) -> RulesVerdict<'r> {
         let set = &*self.0;
-        select_in_flight(&set.rules, &set.index, &set.reading, (parts, now), acquire)
+        let select = |parts: &Parts, acquire: &mut dyn FnMut(&'r Rule, usize, Key)| {
+            select_in_flight(&set.rules, &set.index, &set.reading, (parts, now), acquire)
+        };
+        let Some(batch) = self.batch(parts) else {
+            return select(parts, &mut acquire);
+        };
+        // One request has one permit of a key.
+        let mut acquired = Vec::new();
+        let mut acquire_once = |rule: &'r Rule, set_index, key: Key| {
+            let own = (rule.position, key);
+            if !acquired.contains(&own) {
+                acquire(rule, set_index, own.1.clone());
+                acquired.push(own);
+            }
+        };
+        select_batch(batch, |parts| select(parts, &mut acquire_once))
+    }
+
+    /// The calls of a batch, if rules count calls.
+    #[inline]
+    fn batch(&self, parts: &Parts) -> Option<McpBatch> {
+        if self.0.has_calls {
+            Mcp::batch(parts)
+        } else {
+            None
+        }
     }
 
     /// The wall's time if any rule depends on it. Reading a clock costs more than a match.

@@ -9,8 +9,9 @@
 //! 2. `matched` compares each candidate. A rule that allows or denies ends the list, and so does one with `stop`,
 //!    if its match is certain. Rules that another matching one replaces are left out.
 //! 3. `verdict` makes a charge of each rule that is left: its key, its quotas by tier or time, cost and class. A rule
-//!    whose key is missing is skipped, shares a key or rejects the request. A key of tools skips what calls nothing, and
-//!    rules by calls reject batches of them.
+//!    whose key is missing is skipped, shares a key or rejects the request. A key of tools skips what calls nothing.
+//!
+//! A batch of calls of MCP takes these steps for each call, and is charged for all of them (`select_batch`).
 //!
 //! Example: `GET /api/users` with the rules `health` for `/healthz`, `api` for `/api/**` and `all` for any path. The candidates
 //! are `api` and `all`; both match, and both are charged.
@@ -35,7 +36,10 @@ use tower_ratelimit_core::{
     quota::Priority,
     small_list::SmallList,
 };
-use tower_ratelimit_layer::{mcp::Mcp, middleware::key_extraction::MissingKey};
+use tower_ratelimit_layer::{
+    mcp::{Mcp, McpBatch},
+    middleware::key_extraction::MissingKey,
+};
 
 /// The result of all rules for a request.
 #[derive(Debug)]
@@ -220,17 +224,6 @@ pub(super) fn charge<'r>(
     }))
 }
 
-/// The kind of error of a request that has no call of MCP, or several.
-fn error_of_call(view: &RequestView<'_>) -> Option<KeyErrorKind> {
-    let call = Mcp::method().extract(view.parts);
-    call.err().map(|error| error.kind())
-}
-
-/// Whether the request has several calls of MCP: a rule by calls would count them as one.
-fn is_batch(view: &RequestView<'_>) -> bool {
-    error_of_call(view) == Some(KeyErrorKind::Ambiguous)
-}
-
 /// The key of a request that has none of its own; `None` if the rule is skipped.
 #[cold]
 fn without_key(
@@ -238,13 +231,10 @@ fn without_key(
     view: &RequestView<'_>,
     error: KeyError,
 ) -> Result<Option<Key>, KeyError> {
-    if rule.key.names_tool() {
-        match error_of_call(view) {
-            // A shared key of all clients would be used up by requests that call no tool.
-            Some(KeyErrorKind::Absent) => return Ok(None),
-            Some(KeyErrorKind::Ambiguous) if !rule.shadow => return Err(error),
-            _ => {}
-        }
+    let calls_nothing = |error: KeyError| error.kind() == KeyErrorKind::Absent;
+    if rule.key.names_tool() && Mcp::method().extract(view.parts).is_err_and(calls_nothing) {
+        // A shared key of all clients would be used up by requests that call no tool.
+        return Ok(None);
     }
     match (error.kind(), rule.on_missing_key) {
         (KeyErrorKind::Absent, MissingKey::Share) => Ok(Some(Key::anonymous())),
@@ -452,13 +442,68 @@ pub(super) fn select_in_flight<'r>(
     verdict
 }
 
+/// The verdict on a batch, by that of each call: one that is refused refuses all.
+#[cold]
+pub(super) fn select_batch<'r>(
+    mut batch: McpBatch,
+    mut select: impl FnMut(&Parts) -> RulesVerdict<'r>,
+) -> RulesVerdict<'r> {
+    let (mut all, mut uncounted) = (Vec::<ChargeOfRule<'r>>::new(), RulesVerdict::Bypassed);
+    while let Some(parts) = batch.next_call() {
+        let charges = match select(parts) {
+            RulesVerdict::Limited(charges) => charges,
+            passes @ (RulesVerdict::Bypassed | RulesVerdict::Allowed(_)) => {
+                uncounted = passes;
+                continue;
+            }
+            refusal => return refusal,
+        };
+        for charge in charges.first.into_iter().chain(charges.more) {
+            let mut known = all.iter_mut();
+            let is_same = |known: &&mut ChargeOfRule<'_>| {
+                known.rule.position == charge.rule.position && known.key == charge.key
+            };
+            match known.find(is_same) {
+                Some(known) => known.cost = known.cost.saturating_add(charge.cost),
+                None => all.push(charge),
+            }
+        }
+    }
+    all.sort_by_key(|charge| charge.rule.position);
+    let mut charges = RuleCharges::default();
+    all.into_iter().for_each(|charge| charges.push(charge));
+    match charges.first {
+        Some(_) => RulesVerdict::Limited(charges),
+        None => uncounted,
+    }
+}
+
+/// Whether a rule may apply that depends on the call of a request, whose body is still to be read. A rule without a path
+/// concerns what says itself that it is a call.
+pub(super) fn needs_call(
+    rules: &[Rule],
+    index: &RuleIndex,
+    reading: &RequestReading,
+    (parts, now): (&Parts, Timestamp),
+) -> bool {
+    let Some(seems_call) = Mcp::may_be_call(parts) else {
+        return false;
+    };
+    let mut view = RequestView::new(parts, now, reading);
+    view.call_is_unread = true;
+    let end = matched_by(rules, index, &view).ended_by;
+    let candidates = index.candidates_of_ambiguous(&view).into_iter();
+    let mut candidates = candidates.take_while(|at| end.is_none_or(|end| *at <= end));
+    candidates.any(|at| {
+        let rule = &rules[usize::from(at)];
+        let concerns = seems_call || rule.matcher.paths.is_some();
+        concerns && rule.needs_call() && rule.matcher.check(&view, InDoubt::Fits).is_ok()
+    })
+}
+
 /// The key of a request at a rule; `None` if the rule is skipped for a missing one.
 fn key_of(rule: &Rule, view: &RequestView<'_>) -> Result<Option<Key>, KeyError> {
     if let Some(error) = unknown_client(rule, view) {
-        return if rule.shadow { Ok(None) } else { Err(error) };
-    }
-    if rule.matcher.needs_call && is_batch(view) {
-        let error = KeyError::ambiguous();
         return if rule.shadow { Ok(None) } else { Err(error) };
     }
     match rule.key.extract(&rule.matcher, view) {

@@ -212,7 +212,8 @@ fn local(counted: &CountedSets<'_>, store: &LocalStore) -> Result<LocalLimiter, 
 }
 
 /// All limits of a set of rules: those of a call are charged together or not at all, except that limits of rules with the
-/// action `overflow` do not hold the others back. The index of a charge is that of its limit.
+/// action `overflow` do not hold the others back. The index of a charge is that of its limit, which may have charges of
+/// several keys.
 #[derive(Debug, Clone)]
 pub struct RuleLimits(pub(super) Arc<[AnyLimiter]>);
 

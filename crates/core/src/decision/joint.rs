@@ -145,6 +145,13 @@ impl Decision {
         })
     }
 
+    /// The identity of the limit that has the quota at this index, among several, and the index in that limit: equal for
+    /// several keys of one limit.
+    pub(crate) fn counter_of(&self, place: usize) -> Option<(u64, usize)> {
+        let part = self.quotas.parts().get(self.limit_of(place))?;
+        (part.limit != 0).then(|| (part.limit, place - part.first))
+    }
+
     /// The error of the first limit that did not answer while another one did.
     #[doc(hidden)]
     pub fn error(&self) -> Option<&Arc<LimiterError>> {

@@ -27,7 +27,7 @@ use super::{
     texts::{ConstantTexts, FieldTexts, named_in, number_value},
 };
 use crate::{
-    decision::{Decision, Policy},
+    decision::{Decision, Policy, Status},
     log::{self, Code},
 };
 
@@ -244,10 +244,22 @@ impl Renderer {
     #[inline(never)]
     fn texts_of(&self, decision: &Decision, wait: Option<u64>) -> FieldTexts {
         let format = self.headers.x_ratelimit;
+        // A limit that counted several keys shows the one with the least left.
+        let is_least = |(at, (_, status)): &(usize, (&Policy, &Status))| {
+            let counter = decision.counter_of(*at);
+            let mut others = decision.statuses().iter().enumerate();
+            counter.is_none()
+                || !others.any(|(other, own)| {
+                    let is_less = (own.remaining(), other) < (status.remaining(), *at);
+                    is_less && decision.counter_of(other) == counter
+                })
+        };
         let quotas = decision.policies_and_statuses();
-        let quotas = quotas.map(|quota| ReportedQuota::of(quota, decision, format));
+        let quotas = quotas.enumerate().filter(is_least).map(|(_, quota)| quota);
+        let reported = |quota| ReportedQuota::of(quota, decision, format);
         let place = decision.binding_place();
-        let binding = (place, quotas.clone().nth(place));
+        let binding = decision.policies_and_statuses().nth(place);
+        let (quotas, binding) = (quotas.map(reported), (place, binding.map(reported)));
         FieldTexts::write(&self.headers, None, quotas, binding, wait)
     }
 

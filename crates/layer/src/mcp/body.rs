@@ -70,6 +70,27 @@ impl McpBodyLayer {
     pub const fn up_to(bytes: u64) -> Self {
         Self { most: bytes }
     }
+
+    /// Reads a body, as the layer does: for programs that are no stack of services. Adds its calls to the extensions of the
+    /// head.
+    ///
+    /// # Errors
+    ///
+    /// The response that refuses the request.
+    pub async fn read<B: Body + Unpin, R: RejectionBody>(
+        &self,
+        head: &mut Parts,
+        body: B,
+    ) -> Result<DeclaredBody<B>, Response<R>> {
+        let mut body = DeclaredBody::new(body);
+        if !call::calls_nothing(&head.method) {
+            let mut calls = Calls::default();
+            let read = read(head, &mut body, self.most, &mut calls).await;
+            head.extensions.insert(calls);
+            read.map_err(|bad| refuse(head, bad))?;
+        }
+        Ok(body)
+    }
 }
 
 /// Up to 64 KiB of a body.
@@ -120,17 +141,12 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut head, body) = request.into_parts();
-        let (mut inner, most) = (take_ready(&mut self.inner), self.layer.most);
+        let (mut inner, layer) = (take_ready(&mut self.inner), self.layer);
         Box::pin(async move {
-            let mut body = DeclaredBody::new(body);
-            if !call::calls_nothing(&head.method) {
-                let mut calls = Calls::default();
-                let read = read(&head, &mut body, most, &mut calls).await;
-                head.extensions.insert(calls);
-                if let Err(bad) = read {
-                    return Ok(refuse(&head, bad));
-                }
-            }
+            let body = match layer.read(&mut head, body).await {
+                Ok(body) => body,
+                Err(refusal) => return Ok(refusal),
+            };
             inner.call(Request::from_parts(head, body)).await
         })
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderMap, HeaderName, Method, header::CONTENT_TYPE};
 
 use crate::key::sent_value::lines_in_any_spelling;
 
@@ -50,6 +50,17 @@ pub(super) fn calls_nothing(method: &Method) -> bool {
         *method,
         Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS
     )
+}
+
+/// Whether a request says that it is a call: by a field, or as a body in JSON.
+pub(super) fn seems_call(headers: &HeaderMap) -> bool {
+    let lines = |name: &HeaderName| lines_in_any_spelling(headers, name).count();
+    let is_json = |line: &[u8]| {
+        let mut words = line.split(|byte| !byte.is_ascii_alphanumeric());
+        words.any(|word| word.eq_ignore_ascii_case(b"json"))
+    };
+    let mut types = lines_in_any_spelling(headers, &CONTENT_TYPE);
+    types.any(is_json) || lines(&METHOD) + lines(&NAME) > 0
 }
 
 /// The member of `params` that has the name of what this method is about.

@@ -128,12 +128,41 @@ impl Mcp {
         }
     }
 
+    /// Whether a request may be a call, and if so, whether it says so itself.
+    #[doc(hidden)]
+    pub fn may_be_call(parts: &Parts) -> Option<bool> {
+        (!call::calls_nothing(&parts.method)).then(|| call::seems_call(&parts.headers))
+    }
+
+    /// A copy of a batch for each of its calls, one after another; `None` for a request that is no batch.
+    #[doc(hidden)]
+    pub fn batch(parts: &Parts) -> Option<McpBatch> {
+        let calls = parts.extensions.get::<Calls>()?;
+        let is_batch = calls.calls.len() > 1 && calls.at.is_none();
+        is_batch.then(|| McpBatch(parts.clone()))
+    }
+
     fn key_of(self, method: &str, name: Option<&str>) -> Key {
         let method = Key::from(method);
         if !self.has_name {
             return method;
         }
         Key::tuple([Some(method), name.map(Key::from)].into_iter().flatten())
+    }
+}
+
+/// A batch, call by call. Made by [`Mcp::batch`].
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct McpBatch(Parts);
+
+impl McpBatch {
+    /// The request as its next call.
+    pub fn next_call(&mut self) -> Option<&Parts> {
+        let calls = self.0.extensions.get_mut::<Calls>()?;
+        let next = calls.at.map_or(0, |at| at + 1);
+        calls.at = Some(next);
+        (next < calls.calls.len()).then_some(&self.0)
     }
 }
 

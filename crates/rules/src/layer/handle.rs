@@ -88,6 +88,14 @@ impl RulesHandle {
         self.rules().spend_body(parts)
     }
 
+    /// Whether the rules depend on the call of MCP in the body of this request, for a
+    /// [`McpBodyLayer::read`](tower_ratelimit_layer::mcp::McpBodyLayer::read): a rule with `mcp` or `mcp_tool` may apply to
+    /// it, by all fields of its match but that. Rules without a path concern requests in JSON, or with the field
+    /// `Mcp-Method` or `Mcp-Name`. False for GET, HEAD, DELETE and OPTIONS.
+    pub fn needs_call(&self, parts: &Parts) -> bool {
+        self.rules().needs_call(parts)
+    }
+
     /// Reads the files again, and returns the changes.
     ///
     /// A rule keeps its counters when a limit, burst, queue or soft share changes, unless it has `on_change: fresh`: a

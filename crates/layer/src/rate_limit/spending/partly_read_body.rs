@@ -28,7 +28,7 @@ pub struct DeclaredBody<B: Body> {
 }
 
 impl<B: Body + Unpin> DeclaredBody<B> {
-    #[doc(hidden)]
+    /// A body of which nothing was read.
     pub const fn new(inner: B) -> Self {
         Self {
             inner,
