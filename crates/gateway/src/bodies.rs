@@ -86,8 +86,11 @@ pub(crate) fn later(instant: Instant, time: Duration) -> Instant {
 /// The least bytes a second of a body, on average after the first `timeout`.
 const LEAST_RATE: u64 = 500;
 
+/// The body of a request, which may have been read for the call of MCP in it.
+pub(crate) type CallBody = DeclaredBody<RequestBody>;
+
 /// A body with a maximum length and a minimum rate.
-pub(crate) struct Upload<B = DeclaredBody<RequestBody>> {
+pub(crate) struct Upload<B = DeclaredBody<CallBody>> {
     /// `None` is an empty body.
     body: Option<B>,
     left: u64,

@@ -1,4 +1,5 @@
-//! The gateway's own responses: problem documents, and the operator's page for denied requests of browsers.
+//! The gateway's own responses: problem documents, errors of JSON-RPC for calls of MCP, and the operator's page for denied
+//! requests of browsers.
 
 use std::{
     fs::File,
@@ -16,6 +17,10 @@ use http::{
     header::{ACCEPT, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER},
 };
 
+use tower_ratelimit::{
+    mcp::McpRejection,
+    reject::{ProblemJson, Reject, Rejection, RejectionBody},
+};
 use tower_ratelimit_service::{
     errors::{ServeError, fault},
     tls::{ConfigFiles, ReloadedFiles},
@@ -116,6 +121,23 @@ impl Page {
         match &*self.0 {
             [whole] => whole.clone(),
             parts => parts.join(wait).into(),
+        }
+    }
+}
+
+/// In the extensions of a request that was read as a call of MCP.
+#[derive(Clone, Copy)]
+pub(super) struct ReadCall;
+
+/// The rejection of a request: of a call of MCP that was read in JSON-RPC.
+pub(super) struct CallOrProblem;
+
+impl<B: RejectionBody> Reject<B> for CallOrProblem {
+    fn reject(&self, rejection: &Rejection<'_>) -> http::Response<B> {
+        if rejection.parts().extensions.get::<ReadCall>().is_some() {
+            McpRejection.reject(rejection)
+        } else {
+            ProblemJson.reject(rejection)
         }
     }
 }

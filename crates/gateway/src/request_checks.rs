@@ -34,6 +34,7 @@ use tower_ratelimit::{
     ClientIp, Key, KeyExtractor as _,
     concurrency::ConcurrencyBody,
     key::AddressOrigin,
+    mcp::McpBodyLayer,
     rate_limit::{self, DeclaredBody, DeclaredLayer, SpendBody},
     rules::{HoldingRulesLayer, HoldingRulesLimit, Rules, RulesHandle},
 };
@@ -43,8 +44,8 @@ use tracing::warn;
 
 use crate::event_counts::{self, Answers};
 use crate::{
-    bodies::Upload,
-    denied_page::{self, DeniedPage, problem, too_many},
+    bodies::{CallBody, Upload},
+    denied_page::{self, CallOrProblem, DeniedPage, ReadCall, problem, too_many},
     hop_by_hop_headers::{self, Hop},
     proxy::{self, Proxy},
     settings::Settings,
@@ -60,10 +61,10 @@ use tower_ratelimit_service::{
 
 /// The proxy behind its checks and rules.
 pub(crate) struct CheckedProxy {
-    limit: HoldingRulesLimit<Proxy>,
+    limit: HoldingRulesLimit<Proxy, CallOrProblem>,
     page: Option<DeniedPage>,
     rules: RulesHandle,
-    /// Reads the requests whose reservation depends on their body.
+    /// Reads the requests whose reservation or call is in their body.
     bodies: BodyWaits,
     in_flight: Arc<Semaphore>,
     /// A limit of its own: WebSockets last, and would leave no room for requests.
@@ -81,7 +82,7 @@ impl CheckedProxy {
     /// When a setting about the upstream is wrong.
     pub(crate) fn new(
         settings: &Settings,
-        (layer, page): (&HoldingRulesLayer, Option<&DeniedPage>),
+        (layer, page): (&HoldingRulesLayer<CallOrProblem>, Option<&DeniedPage>),
         tls: Option<&TlsToUpstream>,
         draining: Draining,
         stopped: watch::Receiver<bool>,
@@ -141,7 +142,11 @@ impl CheckedProxy {
             self.malformed.check(client_ip, &parts);
         }
         let page = self.page_for(&parts.headers);
-        let Some(body) = self.bodies.read(&mut parts, body, peer).await else {
+        let body = match self.bodies.read_call(&mut parts, body, peer).await {
+            Ok(body) => self.bodies.read(&mut parts, body, peer).await,
+            Err(refusal) => return Ok(refusal),
+        };
+        let Some(body) = body else {
             return Ok(denied_page::replaced(too_many(), page));
         };
         // Only now: a request whose body does not come would keep the place from others.
@@ -308,8 +313,8 @@ impl MalformedClients {
 /// The most requests of a client that wait for their bodies.
 const MOST: usize = 16;
 
-/// Reads the bodies of requests before the rules decide, which reservations need. What needs no body is decided first,
-/// and a client has few requests that wait. A request that waits takes no place of those in flight.
+/// Reads the bodies of requests before the rules decide, which reservations and calls of MCP need. What needs no body is
+/// decided first, and a client has few requests that wait. A request that waits takes no place of those in flight.
 pub(crate) struct BodyWaits {
     rules: RulesHandle,
     declared: DeclaredLayer,
@@ -347,14 +352,49 @@ impl BodyWaits {
         &self.room
     }
 
+    /// The body of a request, of which all was read if a rule depends on the call of MCP in it; or the response that
+    /// refuses it. A request that ends meanwhile counts at its rules.
+    pub(crate) async fn read_call(
+        &self,
+        parts: &mut Parts,
+        body: RequestBody,
+        peer: Peer,
+    ) -> Result<CallBody, Response> {
+        if !self.rules.needs_call(parts) {
+            return Ok(DeclaredBody::new(body));
+        }
+        parts.extensions.insert(ReadCall);
+        let client = self.client(parts, peer);
+        let mut request = UnreadRequest {
+            rules: &self.rules,
+            parts,
+            is_read: false,
+        };
+        let layer = McpBodyLayer::default();
+        let mut reading = pin!(layer.read(request.parts, body));
+        let read = match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
+            Poll::Ready(read) => read,
+            Poll::Pending => match (Wait::begin(&self.clients, client), self.room.try_acquire()) {
+                (Some(_wait), Ok(_place)) => reading.await,
+                (None, _) => {
+                    self.refused.increment(1);
+                    Err(too_many())
+                }
+                (Some(_), Err(_)) => Err(problem(StatusCode::SERVICE_UNAVAILABLE)),
+            },
+        };
+        request.is_read = true;
+        read
+    }
+
     /// The body whose beginning was read; `None` if its client has too many requests that wait. A request that ends
     /// meanwhile counts at its rules.
     pub(crate) async fn read(
         &self,
         parts: &mut Parts,
-        body: RequestBody,
+        body: CallBody,
         peer: Peer,
-    ) -> Option<DeclaredBody<RequestBody>> {
+    ) -> Option<DeclaredBody<CallBody>> {
         let mut request = UnreadRequest {
             rules: &self.rules,
             parts,
@@ -372,13 +412,18 @@ impl BodyWaits {
         Some(body)
     }
 
-    /// Ends if nobody has to wait for the body of this request.
-    fn wait(&self, parts: &Parts, peer: Peer) -> impl Future<Output = Ended> + Send + use<> {
-        let denied = self.rules.denied_without_body(parts);
+    /// The client whose waits count.
+    fn client(&self, parts: &Parts, peer: Peer) -> Key {
         let rules = self.rules.rules();
         let client_ip = rules.client_ip();
         let client = client_ip.extract(parts);
-        let client = client.unwrap_or_else(|_| client_ip.prefix().key(peer.address.ip()));
+        client.unwrap_or_else(|_| client_ip.prefix().key(peer.address.ip()))
+    }
+
+    /// Ends if nobody has to wait for the body of this request.
+    fn wait(&self, parts: &Parts, peer: Peer) -> impl Future<Output = Ended> + Send + use<> {
+        let denied = self.rules.denied_without_body(parts);
+        let client = self.client(parts, peer);
         let (clients, room) = (Arc::clone(&self.clients), Arc::clone(&self.room));
         async move {
             let mut denied = pin!(denied);

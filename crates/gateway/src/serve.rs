@@ -19,7 +19,9 @@ use tower_ratelimit::{
 use tracing::info;
 
 use crate::{
-    denied_page::DeniedPage, request_checks::CheckedProxy, settings::Settings,
+    denied_page::{CallOrProblem, DeniedPage},
+    request_checks::CheckedProxy,
+    settings::Settings,
     upstream::TlsToUpstream,
 };
 use tower_ratelimit_service::{
@@ -42,7 +44,7 @@ use tower_ratelimit_service::{
 
 /// The rules in force, as requests and operators use them.
 struct Limits {
-    layer: HoldingRulesLayer,
+    layer: HoldingRulesLayer<CallOrProblem>,
     page: Option<DeniedPage>,
     source: Source,
     counts: Arc<DecisionCounts>,
@@ -51,7 +53,8 @@ struct Limits {
 impl Limits {
     fn new(settings: &Settings, rules: Rules, page: Option<DeniedPage>, store: Store) -> Self {
         let backend = store.backend();
-        let (layer, top) = (RulesLayer::new(rules), Arc::<TopKeys>::default());
+        let layer = RulesLayer::new(rules).rejection(CallOrProblem);
+        let top = Arc::<TopKeys>::default();
         let metrics = MetricsObserver::new().backend(backend);
         let counts = Arc::new(DecisionCounts::new(settings.operators.admin.is_some()));
         // Counting costs as much as deciding, so it is off if no listener serves the counts.

@@ -79,7 +79,7 @@ pub(crate) static QUERY: Field<Tree> = Field::tree(
 pub(crate) static MCP: Field<Tree> = Field::table(
     "mcp",
     &MCP_TABLE,
-    "The call of the Model Context Protocol, by the fields `Mcp-Method` and `Mcp-Name`. A limit also fits a POST whose fields are missing or cannot be read.",
+    "The call of the Model Context Protocol, by the body if it is read, otherwise by the fields `Mcp-Method` and `Mcp-Name`. A limit also fits a POST whose fields are missing or cannot be read.",
 );
 
 static MCP_TABLE: Table = Table::new(
