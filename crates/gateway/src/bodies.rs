@@ -16,7 +16,7 @@ use axum::{BoxError, body::Bytes};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
-use tower_ratelimit::rate_limit::DeclaredBody;
+use tower_ratelimit::rate_limit::{DeclaredBody, UploadBody};
 
 use crate::hop_by_hop_headers::RequestPermit;
 use tower_ratelimit_service::connections::RequestBody;
@@ -89,8 +89,11 @@ const LEAST_RATE: u64 = 500;
 /// The body of a request, which may have been read for the call of MCP in it.
 pub(crate) type CallBody = DeclaredBody<RequestBody>;
 
+/// The body of a request that rules let pass: what they declare may have been read, and its bytes may be charged.
+pub(crate) type ChargedBody = UploadBody<DeclaredBody<CallBody>>;
+
 /// A body with a maximum length and a minimum rate.
-pub(crate) struct Upload<B = DeclaredBody<CallBody>> {
+pub(crate) struct Upload<B = ChargedBody> {
     /// `None` is an empty body.
     body: Option<B>,
     left: u64,

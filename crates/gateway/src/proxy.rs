@@ -30,7 +30,7 @@ use tower_ratelimit::{concurrency::RequestPermits, rate_limit::Spent, rules::Nee
 use tower_service::Service;
 
 use crate::{
-    bodies::{Download, Progress, Upload},
+    bodies::{ChargedBody, Download, Progress, Upload},
     denied_page::{self, problem},
     hop_by_hop_headers::{self, Hop, RequestPermit, lists},
     settings::{Settings, Upstream, UpstreamHttp},
@@ -53,6 +53,7 @@ struct Inner {
     failures: Failures,
     timeout: Duration,
     silence: Duration,
+    max_body: u64,
     http1: Http1Connections,
     http2: Http2Connections,
     /// Whether the gateway is stopping, and closes WebSockets.
@@ -84,6 +85,7 @@ impl Proxy {
             failures: Failures::new(upstream.clone()),
             timeout: settings.timeout,
             silence: settings.idle_timeout,
+            max_body: settings.max_body(),
             http1: Http1Connections::new(connector(UpstreamHttp::Http1)),
             http2: Http2Connections::new(http2, target, max_in_flight),
             stopped,
@@ -91,7 +93,7 @@ impl Proxy {
     }
 }
 
-impl Service<Request<Upload>> for Proxy {
+impl Service<Request<ChargedBody>> for Proxy {
     type Response = Response;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
@@ -100,14 +102,14 @@ impl Service<Request<Upload>> for Proxy {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Upload>) -> Self::Future {
+    fn call(&mut self, request: Request<ChargedBody>) -> Self::Future {
         let proxy = Arc::clone(&self.0);
         Box::pin(async move { Ok(proxy.hand_on(request).await.unwrap_or_else(problem)) })
     }
 }
 
 impl Inner {
-    async fn hand_on(&self, mut request: Request<Upload>) -> Result<Response, StatusCode> {
+    async fn hand_on(&self, mut request: Request<ChargedBody>) -> Result<Response, StatusCode> {
         let hop = request
             .extensions_mut()
             .remove::<Hop>()
@@ -116,6 +118,7 @@ impl Inner {
         let client = websocket::take_upgrade(&mut parts);
         let permits = parts.extensions.remove::<RequestPermits>();
         let is_grpc = is_grpc(&parts);
+        let body = Upload::new(body, self.max_body);
         let body = if is_grpc {
             body.of_messages(self.silence)
         } else {

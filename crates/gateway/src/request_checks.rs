@@ -35,7 +35,7 @@ use tower_ratelimit::{
     concurrency::ConcurrencyBody,
     key::AddressOrigin,
     mcp::McpBodyLayer,
-    rate_limit::{self, DeclaredBody, DeclaredLayer, SpendBody},
+    rate_limit::{self, DeclaredBody, DeclaredLayer, SpendBody, UploadCount, UploadLayer},
     rules::{HoldingRulesLayer, HoldingRulesLimit, Rules, RulesHandle},
 };
 use tower_ratelimit_rulefile::pattern::Host;
@@ -44,7 +44,7 @@ use tracing::warn;
 
 use crate::event_counts::{self, Answers};
 use crate::{
-    bodies::{CallBody, Upload},
+    bodies::CallBody,
     denied_page::{self, CallOrProblem, DeniedPage, ReadCall, problem, too_many},
     hop_by_hop_headers::{self, Hop},
     proxy::{self, Proxy},
@@ -61,7 +61,7 @@ use tower_ratelimit_service::{
 
 /// The proxy behind its checks and rules.
 pub(crate) struct CheckedProxy {
-    limit: HoldingRulesLimit<Proxy, CallOrProblem>,
+    limit: HoldingRulesLimit<UploadCount<Proxy>, CallOrProblem>,
     page: Option<DeniedPage>,
     rules: RulesHandle,
     /// Reads the requests whose reservation or call is in their body.
@@ -92,14 +92,14 @@ impl CheckedProxy {
         let proxy = Proxy::new(settings, tls, max_in_flight, stopped)?;
         let rules = layer.handle();
         Ok(Self {
-            limit: layer.layer(proxy),
+            limit: layer.layer(UploadLayer.layer(proxy)),
             page: page.cloned(),
             bodies: BodyWaits::new(rules.clone(), max_in_flight),
             rules,
             in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
             web_sockets: Arc::new(Semaphore::new(max_in_flight as usize)),
             max_in_flight,
-            max_body: settings.max_body.unwrap_or(u64::MAX),
+            max_body: settings.max_body(),
             draining,
             answers: Answers::new(),
             malformed: MalformedClients::default(),
@@ -152,7 +152,7 @@ impl CheckedProxy {
         // Only now: a request whose body does not come would keep the place from others.
         let permit = Arc::new(self.place_for(&parts)?);
         parts.extensions.insert(Hop { peer, permit });
-        let request = Request::from_parts(parts, Upload::new(body, self.max_body));
+        let request = Request::from_parts(parts, body);
         match self.limit.clone().call(request).await {
             Ok(response) => {
                 let response = proxy::hide_trailers(response.map(followed));

@@ -95,6 +95,10 @@ impl Settings {
         }
     }
 
+    pub(crate) fn max_body(&self) -> u64 {
+        self.max_body.unwrap_or(u64::MAX)
+    }
+
     /// Reads the rules, and makes the store for their counts.
     pub(crate) fn rules(&self) -> Result<(Rules, Store), ServeError> {
         let redis = self.store.connect()?;

@@ -115,6 +115,39 @@ async fn reservation_follows_the_request_which_passes_unchanged() {
 }
 
 #[tokio::test]
+async fn upload_of_unknown_length_is_charged_its_bytes() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let rules = "
+rules:
+  - name: up
+    key: bearer_token
+    spend: {read: bytes}
+    quota: {rate: 100000/day, counts: request_bytes, algorithm: fixed_window}
+";
+        let gateway = Gateway::start_with(rules, upstream.port, &[]).await;
+        let mut wire = gateway.connect().await;
+        let lines = "POST /any HTTP/1.1\nhost: test\nauthorization: Bearer a";
+        wire.request(&format!("{lines}\ntransfer-encoding: chunked"))
+            .await;
+        for _ in 0..10 {
+            wire.send(format!("64\r\n{}\r\n", "x".repeat(100))).await;
+        }
+        wire.send("0\r\n\r\n").await;
+        assert_eq!(wire.message().await.unwrap().0.status(), 200);
+        eventually("the charge", async || {
+            wire.request(&format!("{lines}\ncontent-length: 0")).await;
+            let (head, _) = wire.message().await.unwrap();
+            let fields = head.field("ratelimit").unwrap();
+            // The request itself reserves one.
+            fields.contains(";r=98999;").then_some(())
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn end_of_the_gateway_waits_for_the_last_charge_in_redis() {
     needs!(redis);
     bounded(async {
