@@ -321,7 +321,7 @@ def faults_of_hidden():
             # A function ends its path: a module may have the name of a method.
             within = lambda path: names.intersection(path[:-1]) - functions_of | names.intersection(path[-1:])
             uses = [(at, name) for at, path in paths if path[0] == crate for name in within(path)]
-            uses += [(at.start(), at[1]) for at in re.finditer(rf"(?:\.|::)\s*({calls})\s*(?:::<|\()", code)]
+            uses += [(at.start(), at[1]) for at in re.finditer(rf"(?:\.|(?<!testkit)::)\s*({calls})\s*(?:::<|\()", code)]
             for at, name in uses:
                 line = code.count("\n", 0, at) + 1
                 yield f"{path}:{line}: uses `{name}`, which the documentation of {crate} leaves out"

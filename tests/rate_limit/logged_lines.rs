@@ -106,9 +106,21 @@ const LINES: &[(&str, fn())] = &[
         let layer = RateLimitLayer::new(Failing::from(1), Global).count_if(|_| false);
         send_all(&layer, [const { || get("/") }; 1]);
     }),
+    ("spend-reservation", || {
+        // The reservation is 2,048 tokens unless it is set.
+        let spending = |holds| {
+            let layer = RateLimitLayer::new(Quota::per_hour(holds), Global);
+            layer.spending(Field::header("x-tokens"))
+        };
+        let small = spending(1_000);
+        let fitting = [spending(5_000), small.clone().reserve(100)];
+        for layer in fitting.iter().chain([&small, &small.clone()]) {
+            let _ = layer.layer(Probe::default());
+        }
+    }),
     ("spend-unreadable", || {
         let nothing = |_: &http::response::Parts| None::<fn(&[u8], &mut Tokens)>;
-        let layer = RateLimitLayer::new(Quota::per_minute(5), Global).spending(nothing);
+        let layer = RateLimitLayer::new(Quota::per_minute(5_000), Global).spending(nothing);
         let service = layer.layer(service_fn(async |_: Request<String>| {
             let response = Response::builder().header("content-encoding", "gzip");
             Ok::<_, Infallible>(response.body(String::new()).expect("a response"))
@@ -119,7 +131,7 @@ const LINES: &[(&str, fn())] = &[
     }),
     ("spend-unrecognised", || {
         let missing = Field::header("x-cost");
-        let layer = RateLimitLayer::new(Quota::per_minute(5), Global).spending(missing);
+        let layer = RateLimitLayer::new(Quota::per_minute(5_000), Global).spending(missing);
         let service = layer.layer(service_fn(async |_: Request<String>| {
             Ok::<_, Infallible>(Response::new(String::new()))
         }));

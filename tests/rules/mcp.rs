@@ -46,7 +46,7 @@ fn what_calls_nothing_is_counted_by_no_key_of_tools() {
     }
 }
 
-/// What is skipped spares no other rule.
+/// A skipped key spares no other rule.
 #[test]
 fn a_key_of_tools_replaces_no_rule_for_what_calls_nothing() {
     let rules = Ruled::yaml(
@@ -125,7 +125,7 @@ fn batch_costs_its_calls_or_nothing() {
     assert_statuses(&costs, &[(&[CALL, CALL], 429), (&[CALL, DRAW], 200)]);
 }
 
-/// Without a rule by calls nobody asks for them.
+/// Without a rule by calls they are not needed.
 #[test]
 fn batch_is_one_request_for_rules_of_requests() {
     let rules = "{name: all, key: {header: x-user}, quota: 1/day}";
@@ -165,7 +165,7 @@ fn batch_whose_response_does_not_count_is_refunded() {
     }
 }
 
-/// Of any method and spelling of a path, unless an earlier rule certainly ends the list.
+/// For any method and spelling of a path, unless an earlier rule certainly ends the list.
 #[test]
 fn bodies_are_read_that_a_rule_by_calls_may_concern() {
     let tools = "{name: tools, match: {path: /mcp}, key: mcp_tool, quota: 1/day}";

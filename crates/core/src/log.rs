@@ -36,6 +36,7 @@ pub enum Code {
     Unsupported,
     CorrectionUnsupported,
     CorrectionFailing,
+    SpendReservation,
     SpendUnreadable,
     SpendUnrecognised,
     ExcessUncharged,
@@ -76,6 +77,7 @@ impl Code {
             Self::Unsupported => ("unsupported", Severity::Error),
             Self::CorrectionUnsupported => ("correction-unsupported", Severity::Warn),
             Self::CorrectionFailing => ("correction-failing", Severity::Error),
+            Self::SpendReservation => ("spend-reservation", Severity::Warn),
             Self::SpendUnreadable => ("spend-unreadable", Severity::Warn),
             Self::SpendUnrecognised => ("spend-unrecognised", Severity::Warn),
             Self::ExcessUncharged => ("excess-uncharged", Severity::Warn),
@@ -190,7 +192,7 @@ impl Watch {
 mod tests {
     use super::{Code, Severity};
 
-    const ALL: [Code; 35] = [
+    const ALL: [Code; 36] = [
         Code::KeyUnavailable,
         Code::AddressUnavailable,
         Code::BehindProxy,
@@ -207,6 +209,7 @@ mod tests {
         Code::Unsupported,
         Code::CorrectionUnsupported,
         Code::CorrectionFailing,
+        Code::SpendReservation,
         Code::SpendUnreadable,
         Code::SpendUnrecognised,
         Code::ExcessUncharged,

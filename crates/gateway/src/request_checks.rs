@@ -352,7 +352,7 @@ impl BodyWaits {
         &self.room
     }
 
-    /// The body of a request, of which all was read if a rule depends on the call of MCP in it; or the response that
+    /// The body of a request, read whole if a rule depends on the call of MCP in it; or the response that
     /// refuses it. A request that ends meanwhile counts at its rules.
     pub(crate) async fn read_call(
         &self,

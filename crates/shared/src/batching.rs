@@ -1,7 +1,7 @@
 //! Batching: operations that arrive while calls are in flight share the next call.
 //!
 //! In: an operation on a subject, with its plan, its tier and a deadline. Out: its answer, through a channel. In between
-//! are calls, which a `CallSender` makes; that of a limiter is in `limiter/store_calls.rs`.
+//! are calls, which a `CallSender` makes; that of a limiter is in `limiter.rs`.
 //!
 //! 1. `submit` adds the operation to the queues at the store's home (`queues.rs`). Each subject has a batch for each tier
 //!    and plan, in which equal operations that follow one another are one run with a count.

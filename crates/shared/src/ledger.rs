@@ -13,7 +13,7 @@
 //!    (`reply.rs`). `lose` notes that there was none, and the report is sent again.
 //! 4. `due` lists, once each tick, the subjects that need a message though no request causes one: leases that nobody needs,
 //!    that end soon or that are of older quotas, and in eventual mode units that were spent since the last report. The
-//!    limiter sends a peek for each (`limiter/maintenance.rs`).
+//!    limiter sends a peek for each (`limiter.rs`).
 //!
 //! Units are counted once although messages and replies get lost: each message of a name has a number, and the store
 //! remembers the last (`settle_node_rows.rs`). A change of quotas begins a generation, whose entries are new.

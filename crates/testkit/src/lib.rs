@@ -245,7 +245,7 @@ pub fn logged_to<R>(
     subscriber: impl tracing::Subscriber + Send + Sync + 'static,
     run: impl FnOnce() -> R,
 ) -> R {
-    // With one subscriber alone, tracing asks nobody else about a place that logs: one that a thread without a subscriber
+    // With one subscriber alone, tracing lets it alone decide about a place that logs: one that a thread without a subscriber
     // reaches first would be off for all threads.
     let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     tracing::subscriber::with_default(subscriber, run)

@@ -6,7 +6,7 @@
 //! All texts are written into one buffer (`texts.rs`), whatever limits the decision is about. The texts of the layer's own
 //! policies are kept. The numbers of a layer's one quota are three integers: the future of the response
 //! carries them in place of the decision, and by them a thread finds the texts that it wrote before
-//! (`rendered_text_cache.rs`). The texts are put into a copy of a template, a map that has all names already, or appended
+//! (at the end of this file). The texts are put into a copy of a template, a map that has all names already, or appended
 //! to the fields that the response has (`response_fields.rs`).
 //!
 //! For `100 per minute` with 42 left the numbers are `remaining` 42, `seconds` 26, `reset` 26. The texts are

@@ -5,7 +5,8 @@ use tower_ratelimit::{Header, Quota, RateLimitLayer, spend::llm::Llm};
 
 fn app() -> Router {
     let tokens = Quota::per_minute(100_000).named("tokens").debt(100_000);
-    let limit = RateLimitLayer::new(tokens, Header::new("x-api-key")).spending(Llm::any());
+    let key = Header::new("x-api-key").secret();
+    let limit = RateLimitLayer::new(tokens, key).spending(Llm::any());
     let forward = post(forward);
     Router::new().route("/v1/chat/completions", forward.layer(limit))
 }

@@ -212,6 +212,7 @@ impl<S, L: Limiter, R> Layer<S> for SpendLayer<L, R> {
     type Service = SpendLimit<S, L, R>;
 
     fn layer(&self, inner: S) -> SpendLimit<S, L, R> {
+        self.spending.report_large();
         Gate::new(inner, Following(self.layer.admission()))
     }
 }

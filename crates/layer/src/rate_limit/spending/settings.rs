@@ -1,6 +1,9 @@
 //! The settings of charges that follow the response's body.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use http::{request, response};
 
@@ -8,6 +11,7 @@ use crate::spend::{Bytes, Declared, SpendReader, SpendReaders, content_length};
 use tower_ratelimit_core::{
     decision::Op,
     limiter::{Limiter, UnitsOf},
+    log::{self, Code},
     tokens::Tokens,
 };
 
@@ -115,6 +119,8 @@ pub struct Spending {
     pub step: u64,
     pub exhausted: Exhausted,
     pub missing: Missing,
+    /// Whether [`report_large`](Self::report_large) has logged, of all copies of the layer.
+    has_reported: Arc<AtomicBool>,
 }
 
 impl Spending {
@@ -130,6 +136,25 @@ impl Spending {
             step,
             exhausted: Exhausted::Finish,
             missing: Missing::Estimate,
+            has_reported: Arc::default(),
+        }
+    }
+
+    /// Logs a limit that holds less than two reservations: requests are denied at it while units are left.
+    pub(super) fn report_large(&self) {
+        let large = self.limits.iter().flatten().find_map(|limit| {
+            let units = (limit.units)(&Tokens::output(self.reserve));
+            (units > limit.capacity / 2).then_some((units, limit.capacity))
+        });
+        let Some((units, holds)) = large else {
+            return;
+        };
+        if !self.has_reported.swap(true, Ordering::Relaxed) {
+            let text = format!(
+                "a request may reserve {units} units, more than half of the {holds} that the limit holds, so that others are \
+                 denied while units are left; set `.reserve(..)` to what a response usually takes"
+            );
+            log::report(Code::SpendReservation, &text);
         }
     }
 
