@@ -23,7 +23,9 @@ done
 
 need_rust
 need wrk wrk
-need redis-server redis-server
+# One of the peers needs Redis 7.2 or newer.
+REDIS_SERVER=$(bash scripts/get-redis8.sh)
+export REDIS_SERVER
 need valgrind valgrind libc6-dbg
 
 target=${CARGO_TARGET_DIR:-$PWD/target}/peers

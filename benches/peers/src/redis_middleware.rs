@@ -1,20 +1,19 @@
 //! Requests through an axum router whose limit is shared through Redis.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use http::StatusCode;
 use testkit::bench_server::Server;
 use tokio::{runtime, task::JoinSet};
 use tower::Service;
-use tower_rate_limiter::{GcraQuota, IpKeyExtractor, RedisGcra};
-use tower_ratelimit::{PeerIp, RateLimitLayer, RedisLimiter, RedisStore};
+
+mod contenders;
+
+use contenders::routers;
 
 use crate::{
     cpu_time::CpuTime,
-    middleware::{app, connect_info},
+    middleware::connect_info,
     rate_conversions::Rate,
     report::{Report, Row, Table},
     rounds::{Samples, rounds},
@@ -24,6 +23,14 @@ pub const PER_SECOND: &str = "request with a limit shared through Redis, 128 at 
 pub const PROCESSOR: &str = "processor time of the node for it";
 pub const OURS: &str = "tower-ratelimit";
 pub const TOWER_RATE_LIMITER: &str = "tower-rate-limiter, GCRA";
+/// The others, which the summary lists in a table of their own.
+pub const OTHERS: [&str; 5] = [
+    contenders::TOWER_RATE_LIMIT_REDIS,
+    contenders::TOWER_RATE_LIMIT_FRED,
+    contenders::AXUM_LIMIT,
+    contenders::THROTTLED,
+    contenders::TRYPEMA,
+];
 
 const ROUNDS: usize = 9;
 const AT_ONCE: u32 = 128;
@@ -60,7 +67,10 @@ async fn measured() -> Outcome<[Table; 2]> {
     for (name, router) in routers(&server, Rate::FIVE).await? {
         check(name, router).await;
     }
-    let mut contenders = routers(&server, Rate::USUAL).await?.map(Contender::new);
+    let mut contenders: Vec<Contender> = (routers(&server, Rate::IN_MILLISECONDS).await?)
+        .into_iter()
+        .map(Contender::new)
+        .collect();
     for round in 0..=rounds(ROUNDS) {
         let all = contenders.len();
         for turn in 0..all {
@@ -79,24 +89,6 @@ async fn measured() -> Outcome<[Table; 2]> {
         table(PER_SECOND, "requests/s", |one| &one.per_second),
         table(PROCESSOR, "us", |one| &one.processor),
     ])
-}
-
-/// One rate for both, under different names.
-async fn routers(server: &Server, rate: Rate) -> Outcome<[(&'static str, axum::Router); 2]> {
-    // The other waits as long as it takes.
-    let store = RedisStore::builder().deadline(Duration::from_secs(1));
-    let store = store.connect(&server.url())?;
-    let name = format!("burst-{}", rate.burst);
-    let limiter = RedisLimiter::builder(rate.ours())
-        .name(&name)
-        .build(&store)?;
-    let ours = app().layer(RateLimitLayer::new(limiter, PeerIp));
-
-    let quota = GcraQuota::new(1, rate.interval, rate.burst)?;
-    let policy = RedisGcra::new(server.connection().await?, quota).with_namespace(name);
-    let builder = tower_rate_limiter::RateLimitLayer::builder(IpKeyExtractor::new());
-    let theirs = app().layer(builder.with_policy(policy).build()?);
-    Ok([(OURS, ours), (TOWER_RATE_LIMITER, theirs)])
 }
 
 /// # Panics

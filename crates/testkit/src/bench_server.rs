@@ -20,7 +20,8 @@ impl Server {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?
             .local_addr()?
             .port();
-        let process = Command::new("redis-server")
+        let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+        let process = Command::new(program)
             .args(["--port", &port.to_string(), "--save", ""])
             .stdout(Stdio::null())
             .spawn()

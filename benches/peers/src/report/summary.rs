@@ -251,12 +251,32 @@ pub(super) fn markdown(report: &Report) -> String {
         let Question { what, unit, .. } = question;
         let _ = writeln!(text, "| {what} | {unit} | {} |", cells.join(" | "));
     }
+    text += &through_redis(report);
     let kind = if is_quick() {
         "One round each, to try the comparison out: these numbers are noise."
     } else {
         "Medians of one run."
     };
     text + &format!("\n{kind} {}.\n", report.machine)
+}
+
+/// All that share a limit through Redis, few of which are among [`CRATES`].
+fn through_redis(report: &Report) -> String {
+    use redis_middleware::{OTHERS, OURS, PER_SECOND, PROCESSOR, TOWER_RATE_LIMITER};
+    let mut text = "\n| a limit shared through Redis, 128 requests at once | requests/s | node, us a request |\n\
+                    |---|---:|---:|\n"
+        .to_owned();
+    for name in [OURS, TOWER_RATE_LIMITER].into_iter().chain(OTHERS) {
+        let cell = |table| {
+            let samples = report.samples(table, name);
+            samples.map_or(String::new(), |samples| {
+                number(Row::new(name, samples.clone()).median)
+            })
+        };
+        let (per_second, processor) = (cell(PER_SECOND), cell(PROCESSOR));
+        let _ = writeln!(text, "| {name} | {per_second} | {processor} |");
+    }
+    text
 }
 
 /// Counts of the targets, and those that were not met.
