@@ -154,7 +154,7 @@ impl ClientIp {
     ///
     /// # Errors
     ///
-    /// [`ConfigErrorKind::Proxy`](tower_ratelimit_core::ConfigErrorKind::Proxy) when a text is neither an address
+    /// [`ConfigErrorKind::Proxy`] when a text is neither an address
     /// nor a network, or a network is everybody (`0.0.0.0/0`, `::/0`).
     pub fn try_behind<I>(proxies: I) -> Result<Self, ConfigError>
     where

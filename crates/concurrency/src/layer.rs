@@ -220,7 +220,7 @@ pub type ConcurrencyLimit<S, R = ProblemJson> = Gate<S, ByPermit<R>>;
 /// The response of a [`ConcurrencyLimit`](super::ConcurrencyLimit) service. When it is dropped, its permit comes back.
 pub type ResponseFuture<S, B, R> = GateFuture<S, B, ByPermit<R>>;
 
-/// A [`PermitAdmission`] as that of a [`Gate`].
+/// The admission of permits, as that of a [`Gate`].
 #[allow(missing_debug_implementations, reason = "users only name it")]
 pub struct ByPermit<R>(Arc<PermitAdmission<R>>);
 
