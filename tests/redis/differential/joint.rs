@@ -1,7 +1,7 @@
 //! Limits of all nodes that are charged together decide as limits of one store in this process do, each with
 //! an operation of its own or all with one.
 
-use std::cell::Cell;
+use std::{cell::Cell, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use testkit::{
@@ -10,7 +10,7 @@ use testkit::{
     servers::Server,
 };
 use tower_ratelimit::{
-    Decision, Key, Limiter, LimiterError, LocalLimiter, LocalStore, OnFailure, Priority,
+    Decision, Key, Limiter, LimiterError, LocalLimiter, LocalStore, OnFailure, Priority, Quota,
     RedisLimiter, RedisStore,
     clock::ManualClock,
     decision::{Op, Receipt},
@@ -21,7 +21,7 @@ use super::{
     CASES, STORED,
     pair::{broken, of_a_stranger},
     runtime,
-    traces::{Kind, LATEST, Request, request, start},
+    traces::{Held, Kind, LATEST, Request, request, start},
 };
 
 const NAMES: [&str; 3] = ["first", "second", "third"];
@@ -185,7 +185,7 @@ fn limits_that_are_charged_together() {
     needs!(redis);
     let runtime = runtime();
     let server = runtime.block_on(Server::start());
-    let store = RedisStore::builder().deadline(std::time::Duration::from_secs(20));
+    let store = RedisStore::builder().deadline(Duration::from_secs(20));
     let store = runtime.block_on(async { store.connect(&server.url()) });
     let store = store.expect("a good address");
     let wanted = std::env::var("DIFFERENTIAL_OPERATIONS");
@@ -211,4 +211,34 @@ fn limits_that_are_charged_together() {
         }
     }
     eprintln!("{} operations agreed", done.get());
+}
+
+/// What is left of a bucket of 156 days is a difference of numbers beyond 2^53, the largest that Lua counts exactly.
+#[test]
+fn the_last_units_of_a_long_bucket_fit() {
+    needs!(redis);
+    let runtime = runtime();
+    let server = runtime.block_on(Server::start());
+    let store = runtime.block_on(async { RedisStore::builder().connect(&server.url()) });
+    let short = Spec::hard(Quota::per_second(1));
+    let long = Quota::per(12, Duration::from_nanos(1 << 54)).burst(9);
+    let key = Key::from("a");
+    let mut pair = Pair::new(
+        &store.expect("a good address"),
+        &key,
+        [short, short, Spec::hard(long)],
+    );
+    let request = |kind, units| Request {
+        tier: 0,
+        row: None,
+        share: 100,
+        kind,
+        units,
+        held: Held::None,
+    };
+    for units in [3, 6] {
+        let nothing = || request(Kind::Acquire, 0);
+        let requests = [nothing(), nothing(), request(Kind::Hit, units)];
+        runtime.block_on(pair.step(&requests)).unwrap();
+    }
 }

@@ -10,7 +10,7 @@ local TokenBucket = {
 }
 
 function TokenBucket.available(q, bucket)
-    local left, unit = (q.full_u - bucket.u) * 1000 + q.full_n - bucket.n, q.tu * 1000 + q.tn
+    local left, unit = (q.full_u - bucket.u) * 1000 + (q.full_n - bucket.n), q.tu * 1000 + q.tn
     if left < unit and unit < 9007199254740992 then return 0 end
     if left >= 0 and left < 9007199254740992 then return (left - fmod(left, unit)) / unit end
     local u, n = sub(q.full_u, q.full_n, bucket.u, bucket.n)
