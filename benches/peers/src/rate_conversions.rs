@@ -19,7 +19,7 @@ impl Rate {
     /// The limit of a service: never used up here, since a thousand clients share the requests.
     pub const USUAL: Self = Self::new(Duration::from_micros(10), 1_000);
 
-    /// The same for peers that know no less than a millisecond.
+    /// A usual limit for peers that know no less than a millisecond.
     pub const IN_MILLISECONDS: Self = Self::new(Duration::from_millis(1), 1_000);
 
     /// Units are refilled so late that every key stays in the table.

@@ -260,7 +260,7 @@ pub(super) fn markdown(report: &Report) -> String {
     text + &format!("\n{kind} {}.\n", report.machine)
 }
 
-/// All that share a limit through Redis, few of which are among [`CRATES`].
+/// The crates that share a limit through Redis, few of them among [`CRATES`].
 fn through_redis(report: &Report) -> String {
     use redis_middleware::{OTHERS, OURS, PER_SECOND, PROCESSOR, TOWER_RATE_LIMITER};
     let mut text = "\n| a limit shared through Redis, 128 requests at once | requests/s | node, us a request |\n\
