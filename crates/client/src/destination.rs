@@ -29,7 +29,6 @@ pub struct Destination {
     key: Option<Key>,
 }
 
-/// Without a tag for a missing key, which most destinations lack: the table hashes one for each request.
 impl Destination {
     /// The destination of an absolute URI, without user name, path and query.
     ///
