@@ -305,6 +305,15 @@ async fn what_cannot_be_taken_back_stands_alone() {
         let problem = &error.problems()[0];
         assert_eq!((problem.code(), problem.line()), ("R04", Some(1)));
         assert!(problem.message().contains(part), "{error}");
+        // A batch of MCP charges such a rule once for each of its tools.
+        let by_tool = read(&format!(
+            "rules: [{{name: a, key: mcp_tool, quota: {quota}}}]"
+        ));
+        let error = by_tool.unwrap_err();
+        assert!(
+            error.to_string().contains("another call of a batch"),
+            "{error}"
+        );
         for others in ["", ", {name: b, quota: 1/s, mode: shadow}"] {
             let rules = read(&format!("rules: [{{name: a, quota: {quota}}}{others}]"));
             assert!(rules.is_ok(), "{rules:?}");
@@ -453,8 +462,11 @@ async fn limits_of_several_rules_stay_revocable() {
     };
     replaced(lone, "first").unwrap();
     let both = lone.replace(", mode: shadow", "");
-    let message = replaced(&both, "first").unwrap_err().to_string();
-    assert!(message.contains("cannot be taken back"), "{message}");
+    let by_tool = lone.replace("first, key: global", "first, key: mcp_tool");
+    for text in [both, by_tool] {
+        let message = replaced(&text, "first").unwrap_err().to_string();
+        assert!(message.contains("cannot be taken back"), "{message}");
+    }
 }
 
 /// The others are charged once, and nothing is refunded.

@@ -60,17 +60,19 @@ impl RedisRules {
         leased.source()
     }
 
-    /// Refuses rules that a refund does not take back, if there are other limits.
+    /// Refuses rules that a refund does not take back, if another charge may be denied: of another rule, or of another call
+    /// of a batch of MCP.
     #[allow(clippy::unused_self, reason = "as its twin")]
     pub(super) fn check(&self, rules: &[Rule]) -> Result<(), RulesError> {
         let hard = |rule: &&Rule| !rule.shadow && !rule.allowance.indexed_sets().is_empty();
-        if rules.iter().filter(hard).count() < 2 {
-            return Ok(());
-        }
-        let faults = rules.iter().filter(hard).filter_map(|rule| {
+        let is_alone = rules.iter().filter(hard).count() < 2;
+        let refunded =
+            (rules.iter().filter(hard)).filter(|rule| !is_alone || rule.key.names_tool());
+        let faults = refunded.filter_map(|rule| {
+            let other = if is_alone { "call of a batch" } else { "rule" };
             let fault = irrevocable(rule)?;
             let message = format!(
-                "in Redis {fault} cannot be taken back when another rule denies; limit this in a \
+                "in Redis {fault} cannot be taken back when another {other} denies; limit this in a \
                  layer of its own, or in this process"
             );
             Some(Problem::new(ProblemCode::R04, &rule.span, message))
