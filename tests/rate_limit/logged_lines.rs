@@ -113,7 +113,9 @@ const LINES: &[(&str, fn())] = &[
             layer.spending(Field::header("x-tokens"))
         };
         let small = spending(1_000);
-        let fitting = [spending(5_000), small.clone().reserve(100)];
+        let costs_one = RateLimitLayer::new(Quota::per_hour(1_000), Global).cost(|_| 1);
+        let costs_one = costs_one.spending(Field::header("x-tokens"));
+        let fitting = [spending(5_000), small.clone().reserve(100), costs_one];
         for layer in fitting.iter().chain([&small, &small.clone()]) {
             let _ = layer.layer(Probe::default());
         }

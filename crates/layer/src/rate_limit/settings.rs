@@ -107,12 +107,15 @@ impl Settings {
         Some(own(parts))
     }
 
+    /// The charges that reserve units: a layer of one limit may have a cost of its own in their place.
+    pub(super) fn reserving(&self) -> Option<&Arc<Spending>> {
+        let spending = self.spending.as_ref();
+        spending.filter(|_| self.has_several_limits || self.cost.is_none())
+    }
+
     /// The units that are reserved at each limit whose units responses determine, and the cost at all others.
     pub(super) fn costs_of(&self, parts: &Parts) -> (Box<[Option<u64>]>, u64) {
-        let spending = self.spending.as_ref();
-        // A layer of one limit may have a cost of its own.
-        let spending = spending.filter(|_| self.has_several_limits || self.cost.is_none());
-        let reserved = spending.map(|spending| {
+        let reserved = self.reserving().map(|spending| {
             let limits = 0..spending.limits.len();
             let limits = limits.map(|limit| (limit, u64::MAX));
             spending.reservations(limits, parts).collect()

@@ -219,6 +219,7 @@ impl Waiting {
         if let Some(position) = position.as_mut().filter(|own| own.queue != queue.id) {
             position.leave();
         }
+        // No position is dropped under the lock, which its drop takes.
         let waiters = &mut *self.room.lock();
         let found = waiters.queues.get(&queue.id);
         let is_head = found.is_none_or(|found| {

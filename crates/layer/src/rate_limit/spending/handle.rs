@@ -54,16 +54,18 @@ enum Phase {
 }
 
 impl State {
-    /// Adds tokens, which the bill charges if it has settled, or when it has. Returns what charges them now.
-    fn add(&mut self, tokens: &Tokens) -> Option<Arc<LateCharge>> {
+    /// Adds tokens, which the bill charges if it has settled, or when it has. Returns what charges them now, and them: their
+    /// price is that of the model that has responded.
+    fn add(&mut self, tokens: &Tokens) -> Option<(Arc<LateCharge>, Tokens)> {
         self.tokens.add(tokens);
+        let priced = || tokens.or_model_of(&self.tokens);
         match &mut self.phase {
             Phase::Open(_) => None,
             Phase::Settling(added) => {
-                added.push(tokens.or_model_of(&self.tokens));
+                added.push(priced());
                 None
             }
-            Phase::Settled(late) => Some(Arc::clone(late)),
+            Phase::Settled(late) => Some((Arc::clone(late), priced())),
         }
     }
 }
@@ -110,15 +112,14 @@ impl Spent {
 
     /// Counts bytes of the request's body.
     pub(super) fn upload(&self, bytes: u64) {
-        let passed = Tokens::input(bytes);
         let late = {
             let state = &mut *unpoisoned(self.state.lock());
             if state.is_used {
                 return;
             }
-            state.add(&passed)
+            state.add(&Tokens::input(bytes))
         };
-        if let Some(late) = late {
+        if let Some((late, passed)) = late {
             late(&passed);
         } else if let Some(upload) = self.shared_upload()
             && let Some(upload) = &mut *unpoisoned(upload.lock())
@@ -134,17 +135,15 @@ impl Spent {
 
     /// Adds tokens that the response has used.
     pub fn add(&self, tokens: &Tokens) {
-        let (late, tokens) = {
+        let late = {
             let state = &mut *unpoisoned(self.state.lock());
             if !mem::replace(&mut state.is_used, true) {
                 // The estimates of the layer go, and the model stays.
                 state.tokens = state.tokens.output_of_model(0);
             }
-            let late = state.add(tokens);
-            // Its price is that of the model that has responded.
-            (late, tokens.or_model_of(&state.tokens))
+            state.add(tokens)
         };
-        if let Some(late) = late {
+        if let Some((late, tokens)) = late {
             late(&tokens);
         }
     }

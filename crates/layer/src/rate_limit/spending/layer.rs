@@ -212,7 +212,9 @@ impl<S, L: Limiter, R> Layer<S> for SpendLayer<L, R> {
     type Service = SpendLimit<S, L, R>;
 
     fn layer(&self, inner: S) -> SpendLimit<S, L, R> {
-        self.spending.report_large();
+        if let Some(spending) = self.layer.settings().reserving() {
+            spending.report_large();
+        }
         Gate::new(inner, Following(self.layer.admission()))
     }
 }

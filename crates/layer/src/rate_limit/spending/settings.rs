@@ -142,6 +142,9 @@ impl Spending {
 
     /// Logs a limit that holds less than two reservations: requests are denied at it while units are left.
     pub(super) fn report_large(&self) {
+        if self.has_reported.load(Ordering::Relaxed) {
+            return;
+        }
         let large = self.limits.iter().flatten().find_map(|limit| {
             let units = (limit.units)(&Tokens::output(self.reserve));
             (units > limit.capacity / 2).then_some((units, limit.capacity))
