@@ -103,6 +103,9 @@ impl StoreErrorKind {
     }
 }
 
+// The last kind: one that is added below it without a name does not compile.
+const _: () = assert!(StoreErrorKind::Contended as usize + 1 == StoreErrorKind::ALL.len());
+
 impl fmt::Display for StoreErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
