@@ -213,7 +213,7 @@ fn limits_that_are_charged_together() {
     eprintln!("{} operations agreed", done.get());
 }
 
-/// What is left of a bucket of 156 days is a difference of numbers beyond 2^53, the largest that Lua counts exactly.
+/// The rest of a bucket of 156 days is a difference of numbers beyond 2^53, the largest that Lua counts exactly.
 #[test]
 fn the_last_units_of_a_long_bucket_fit() {
     needs!(redis);

@@ -80,7 +80,7 @@ async fn calls_are_limited_by_the_tool_in_their_body() {
             statuses.push(post(&gateway, "", &call(tool)).await.0.status());
         }
         assert_eq!(statuses, [200, 200, 200, 200, 429]);
-        // What calls nothing passes uncounted, without a wait for its body.
+        // A request without a call passes uncounted, without a wait for its body.
         for method in ["GET", "DELETE"] {
             let mut wire = gateway.connect().await;
             let (head, _) = wire.answer(&format!("{method} /mcp HTTP/1.1")).await;
@@ -173,7 +173,7 @@ async fn batches(gateway: &Gateway) {
     };
     let (head, _) = batch(&["draw", "search", "search"]).await;
     assert_eq!(head.status(), 200);
-    // Of two tools the one with less left is shown.
+    // The fields are those of the tool with less left.
     let limits = head.field("ratelimit").unwrap();
     let shown = limits
         .split(", ")
@@ -232,7 +232,7 @@ async fn upstream_receives_the_bytes_of_the_client() {
     .await;
 }
 
-/// Of paths that no such rule has, of other types if such a rule has no path, and without such rules.
+/// Bodies on paths that no such rule has, bodies of other types if such a rule has no path, and all without such rules.
 #[tokio::test]
 async fn bodies_of_others_stream() {
     bounded(async {

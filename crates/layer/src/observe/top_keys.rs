@@ -260,8 +260,7 @@ impl TopKeysReport {
 /// count is too small, and the count taken over is the error.
 #[derive(Debug, Clone, Default)]
 struct KeyCounters {
-    /// The tag of each counter; in a vector of their own because a search scans all of them.
-    /// A part of each key's hash, which finds its counter.
+    /// A part of each key's hash, which finds its counter; in a vector of their own because a search scans all of them.
     tags: Vec<u32>,
     counters: Vec<TopKey>,
     /// The index at which the search for the smallest counter continues.
