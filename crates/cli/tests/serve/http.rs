@@ -37,11 +37,49 @@ pub(crate) async fn try_send(port: u16, lines: &str, body: &str) -> Option<Answe
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
-    Some(Answer {
+    let mut answer = Answer {
         status: head.split(' ').nth(1)?.parse().ok()?,
         head: head.to_owned(),
         body: body.to_owned(),
-    })
+    };
+    if answer.header("transfer-encoding") == Some("chunked") {
+        answer.body = joined(body)?;
+    }
+    Some(answer)
+}
+
+/// The chunks of a body as one; `None` without the last one. A proxy divides a body where it likes.
+fn joined(mut chunks: &str) -> Option<String> {
+    let mut body = String::new();
+    loop {
+        let (size, rest) = chunks.split_once("\r\n")?;
+        let (chunk, rest) = rest.split_at_checked(usize::from_str_radix(size, 16).ok()?)?;
+        if chunk.is_empty() {
+            return Some(body);
+        }
+        body += chunk;
+        chunks = rest.strip_prefix("\r\n")?;
+    }
+}
+
+#[tokio::test]
+async fn body_is_the_same_however_it_is_divided_into_chunks() {
+    for chunks in ["4\r\n6000\r\n", "2\r\n60\r\n2\r\n00\r\n"] {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let answer =
+                format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{chunks}0\r\n\r\n");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        };
+        let (answer, ()) = tokio::join!(get(port, "/"), server);
+        assert_eq!(answer.body, "6000");
+    }
 }
 
 pub(crate) async fn send(port: u16, lines: &str, body: &str) -> Answer {
