@@ -248,6 +248,36 @@ fn a_batch_is_refused_by_a_layer_of_one_call() {
 }
 
 #[test]
+fn fields_of_a_batch_are_those_of_its_last_call_that_counts() {
+    let (limiter, _) = limiter(Quota::per_minute(9).named("a"));
+    let layer = RateLimitLayer::new(limiter.clone(), Global)
+        .skip(|parts| !Mcp::may_call(parts, "a"))
+        .mcp();
+    let service = ServiceBuilder::new()
+        .layer(McpBodyLayer::default())
+        .layer(layer)
+        .service(server(&Arc::default()));
+    let shown = |names: &[&str]| {
+        let (response, _) = now(sent(&service, post(&[], &batch(names))));
+        let fields = fields(&response, "ratelimit").join(" ");
+        fields.split(";t=").next().map(str::to_owned).unwrap()
+    };
+    assert_eq!(shown(&["b", "b"]), "");
+    assert_eq!(shown(&["b", "a"]), r#""a";r=8"#);
+    assert_eq!(shown(&["a", "b"]), r#""a";r=7"#);
+    assert_eq!(shown(&["b", "a", "a", "b", "b"]), r#""a";r=5"#);
+    assert_eq!(left(&limiter, &Key::global()), Some(5));
+    // The calls behind the one that is denied do not count: its denial refunds the ones in front of it.
+    let (response, _) = now(sent(
+        &service,
+        post(&[], &batch(&["a", "a", "a", "a", "a", "a", "b"])),
+    ));
+    assert_eq!(response.status(), 429);
+    assert_eq!(fields(&response, "ratelimit").len(), 1);
+    assert_eq!(left(&limiter, &Key::global()), Some(5));
+}
+
+#[test]
 fn a_limit_of_one_tool_counts_its_calls_in_batches_and_what_cannot_be_read() {
     let (limiter, _) = limiter(Quota::per_minute(9));
     let layer = RateLimitLayer::new(limiter.clone(), Global)
@@ -260,6 +290,7 @@ fn a_limit_of_one_tool_counts_its_calls_in_batches_and_what_cannot_be_read() {
     let used = || 9 - left(&limiter, &Key::global()).unwrap();
     for (body, expected) in [
         (&*batch(&["a", "b", "a"]), 2),
+        (&*batch(&["b", "b"]), 2),
         (CALL, 2),
         (r#"{"method":"prompts/get","params":{"name":"a"}}"#, 2),
         (r#"{"id":1,"result":{}}"#, 2),

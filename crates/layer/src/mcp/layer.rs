@@ -36,7 +36,7 @@ use tower_ratelimit_core::{
 #[must_use]
 pub struct McpLayer<L = LocalLimiter> {
     layer: RateLimitLayer<L, McpRejection>,
-    /// For all calls of a batch but the last: the denial of another call refunds them.
+    /// For all calls of a batch but the last that counts: the denial of another call refunds them.
     of_batch: RateLimitLayer<L, McpRejection>,
 }
 
@@ -50,7 +50,7 @@ impl<L: Limiter, R> RateLimitLayer<L, R> {
     /// - A batch is charged for each of its calls, by the key of that call: all are charged, or none. They are charged one
     ///   after another; if one is denied, the others are refunded. Until then another request may be denied that would
     ///   have passed. [`count_if`](Self::count_if) and [`final_cost`](Self::final_cost) apply to each call.
-    ///   With [`block_for`](Self::block_for), all calls of a batch but the last are settled by the response: those that
+    ///   With [`block_for`](Self::block_for), all calls of a batch but the last that counts are settled by the response: those that
     ///   pass may start a block, and their denials start none.
     /// - A rejection is an error of JSON-RPC, a [`McpRejection`].
     pub fn mcp(self) -> McpLayer<L> {
@@ -112,8 +112,8 @@ type McpAdmission<L> = Arc<Admission<L, McpRejection>>;
 pub struct McpLimit<S, L = LocalLimiter> {
     inner: S,
     admission: McpAdmission<L>,
-    /// The admission of all calls of a batch but the last: it refunds a call if another one is denied, and adds no fields,
-    /// which the last one adds.
+    /// The admission of all calls of a batch but the last that counts: it refunds a call if another one is denied, and adds
+    /// no fields, which the last one adds.
     of_batch: McpAdmission<L>,
 }
 
@@ -138,7 +138,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let ready = Self {
             inner: take_ready(&mut self.inner),
             admission: Arc::clone(&self.admission),
@@ -150,11 +150,13 @@ where
             return Box::pin(Gate::new(ready.inner, ready.admission).call(request));
         }
         let admission = Arc::clone(&self.admission);
-        let passed = Arc::default();
+        let shown;
+        (request, shown) = last_that_counts(request, left, &admission);
         let mut batch = RestOfBatch {
             ready,
             left,
-            passed,
+            shown,
+            passed: Arc::default(),
         };
         Box::pin(async move {
             let mut response = batch.call(request).await?;
@@ -186,11 +188,29 @@ impl<S: fmt::Debug, L> fmt::Debug for McpLimit<S, L> {
     }
 }
 
+/// How many calls of a batch follow the last one that is not skipped. Its decision is the one that the response shows.
+fn last_that_counts<B, L: Limiter>(
+    request: Request<B>,
+    calls: usize,
+    admission: &Admission<L, McpRejection>,
+) -> (Request<B>, usize) {
+    let (mut parts, body) = request.into_parts();
+    let shown = (0..calls).find(|after| {
+        if let Some(batch) = parts.extensions.get_mut::<Calls>() {
+            batch.at = Some(calls - 1 - after);
+        }
+        !admission.skips(&parts)
+    });
+    (Request::from_parts(parts, body), shown.unwrap_or_default())
+}
+
 /// The calls of a batch that are left, as limits around each other: the denial of one is the response that the others
 /// settle their charges by.
 struct RestOfBatch<S, L> {
     ready: McpLimit<S, L>,
     left: usize,
+    /// How many are left when the one is charged whose decision the response shows. Those that follow it are skipped.
+    shown: usize,
     /// Whether the inner service was called.
     passed: Arc<AtomicBool>,
 }
@@ -224,7 +244,8 @@ where
             self.passed.store(true, Ordering::Relaxed);
             return Box::pin(self.ready.inner.call(request));
         };
-        let admission = if left == 0 {
+        let shows = left == self.shown;
+        let admission = if shows {
             &self.ready.admission
         } else {
             &self.ready.of_batch
@@ -235,13 +256,14 @@ where
                 ..self.ready.clone()
             },
             left,
+            shown: self.shown,
             passed: Arc::clone(&self.passed),
         };
         let call = Gate::new(rest, Arc::clone(admission)).call(request);
         let passed = Arc::clone(&self.passed);
         Box::pin(async move {
             let mut response = call.await?;
-            if left == 0 {
+            if shows {
                 response.extensions_mut().remove::<DenialOfCall>();
             }
             if !passed.load(Ordering::Relaxed) {
@@ -257,6 +279,7 @@ impl<S: Clone, L> Clone for RestOfBatch<S, L> {
         Self {
             ready: self.ready.clone(),
             left: self.left,
+            shown: self.shown,
             passed: Arc::clone(&self.passed),
         }
     }

@@ -114,6 +114,13 @@ impl<L: Limiter, R> Admission<L, R> {
         self.key_stage.undecided(error, policies)
     }
 
+    /// Whether a request with these parts passes uncounted.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn skips(&self, parts: &http::request::Parts) -> bool {
+        use crate::middleware::key_extraction::Uncounted::Skip;
+        matches!(self.key_stage.keys_of(parts), Err(Skip))
+    }
+
     /// The operation that charges a request this cost.
     #[inline]
     pub(super) fn charge_op(&self, cost: u64) -> OpRef<'static> {
