@@ -116,3 +116,18 @@ fn at_once_for(node: &Node, cost: u64) -> Option<Decision> {
 fn sum(nodes: &[Node], count: impl Fn(ModeStats) -> u64) -> u64 {
     nodes.iter().map(|node| count(node.mode_stats())).sum()
 }
+
+/// What would not be leased from the start is not leased later.
+#[test]
+fn quotas_that_only_the_store_counts_are_refused() {
+    let quota = Quota::per_second(100);
+    let node = &nodes(1, quota, &Wire::new())[0];
+    for (other, why) in [
+        (quota.leaky_bucket(9), "leaky bucket"),
+        (quota.fixed_window().uncapped(), "uncapped"),
+    ] {
+        let error = node.set_quota("default", other).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    node.set_quota("default", quota.fixed_window()).unwrap();
+}

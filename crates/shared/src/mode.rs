@@ -300,6 +300,11 @@ impl Terms {
         if self.is_eventual() {
             return check_ahead(self.overdraft, limits);
         }
+        if has_queue(limits) {
+            return refuse(
+                "leased mode with a leaky bucket: a place in the queue is given by the store alone",
+            );
+        }
         if counts_on(limits) {
             return refuse(
                 "leased mode with an uncapped window: units that are held are not counted",
