@@ -21,7 +21,7 @@ impl<const N: usize> SmallBytes<N> {
 
     /// Whether they are on the heap.
     #[inline]
-    pub(crate) const fn is_long(&self) -> bool {
+    const fn is_long(&self) -> bool {
         !self.long.is_empty()
     }
 

@@ -1,20 +1,22 @@
-//! `Meter`: a quota compiled to numbers ready to count, and the state of a key.
+//! `Meter`: a quota compiled to numbers ready to count, as a `View` shows it to an operation, and the
+//! text of its states in a store.
 
-mod key_state;
-pub mod stored_state_format;
-mod view;
+use std::borrow::Cow;
 
-pub use self::key_state::State;
 use super::{
-    Bucket, ClockSkew, EvictionWeight, Fading, Most, Refund, TokenBucket, Verdict, View,
-    fixed_window::FixedWindow, sliding_log::SlidingLog, sliding_window::SlidingWindow,
+    Bucket, ClockSkew, EvictionWeight, Fading, Held, Most, Refund, TokenBucket, Verdict, View,
+    fixed_window::{FixedWindow, Window},
+    sliding_log::{Log, SlidingLog},
+    sliding_window::{Slices, SlidingWindow},
     varying::Limits,
 };
 use crate::{
     clock::ClockReading,
     decision::{Charge, Status},
-    quota::{Algorithm, Kind, Quota},
+    quota::{Algorithm, Kind, MAX_COUNT, MAX_REFILL_NANOS, Priority, Quota},
 };
+
+use super::state::State;
 
 /// A valid quota with all numbers that its algorithm needs. Compiled once for each quota, not for each
 /// decision.
@@ -454,5 +456,404 @@ impl Meter {
             Rate::SlidingWindow(window) => window.refund(state.slices_mut(), now, refund),
             Rate::SlidingLog(log) => log.refund(state.log_mut(), now, refund),
         }
+    }
+}
+
+impl Meter {
+    /// The quota with the capacity that a class may use.
+    fn part(&self, class: Priority) -> Self {
+        if class.is_critical() {
+            return *self;
+        }
+        Self {
+            rate: match self.rate {
+                Rate::Bucket(bucket) => Rate::Bucket(bucket.part(class)),
+                window => window.with(|limits| limits.part(class, self.extra)),
+            },
+            // A soft share is for critical requests.
+            extra: 0,
+            is_part: true,
+            ..*self
+        }
+    }
+
+    /// The state after a charge of `held` at `now`, or at `from` for a bucket.
+    fn with_held(&self, state: &State, now: u64, from: u64, held: &Held) -> State {
+        if let Rate::Bucket(bucket) = &self.rate {
+            let from = bucket.fresh_until(from).max(bucket.fresh_until(now));
+            let charged = (*state.instant()).max(from).saturating_add(held.nanos);
+            return State::Instant(charged);
+        }
+        let mut state = state.clone();
+        // `settle` instead of `charge`, which stops at the limit of one tier.
+        self.settle(&mut state, now, now + 1_000, held.units, 0);
+        state
+    }
+
+    /// The state after a charge of the held units at `now`.
+    pub(super) fn seen<'s>(&self, state: &'s State, now: u64, view: View<'_>) -> Cow<'s, State> {
+        match view.held {
+            None => Cow::Borrowed(state),
+            Some(held) => Cow::Owned(self.with_held(state, now, now, held)),
+        }
+    }
+
+    /// Nanoseconds after now until which held units of a log may still be spent.
+    fn delay(&self, now: u64, held: &Held) -> u64 {
+        match &self.rate {
+            Rate::SlidingLog(_) => held.until.saturating_sub(now),
+            _ => 0,
+        }
+    }
+
+    /// Nanoseconds until the state is fresh, if all held units are spent.
+    pub fn reset_after(&self, state: &State, now: u64, view: View<'_>) -> u64 {
+        let Some(held) = view.held else {
+            return self.reset_after_state(state, now);
+        };
+        let later = self.with_held(state, now, held.until, held);
+        self.reset_after_state(&later, now) + self.delay(now, held)
+    }
+
+    #[inline(never)]
+    fn verdict_in(&self, state: &State, now: u64, cost: u64, view: View<'_>) -> Verdict {
+        let part = self.part(view.class);
+        let verdict = |state: &State| part.verdict(state, now, cost, View::WHOLE);
+        let at_once = verdict(&self.seen(state, now, view));
+        let (Verdict::After(_), Some(held)) = (at_once, view.held) else {
+            return at_once;
+        };
+        match verdict(&self.with_held(state, now, held.until, held)) {
+            Verdict::After(wait) => Verdict::After(wait + self.delay(now, held)),
+            verdict => verdict,
+        }
+    }
+
+    /// Takes units that are not held only.
+    #[inline(never)]
+    fn charge_in(&self, state: &mut State, now: u64, late: u64, cost: u64, view: View<'_>) {
+        let cost = match view.held {
+            None => cost,
+            Some(_) => cost.min(self.available(state, now, view)),
+        };
+        if cost > 0 {
+            (self.part(view.class)).charge(state, now, late, cost, View::WHOLE);
+        }
+    }
+
+    #[inline(never)]
+    fn available_in(&self, state: &State, now: u64, view: View<'_>) -> u64 {
+        let part = self.part(view.class);
+        part.available(&self.seen(state, now, view), now, View::WHOLE)
+    }
+
+    #[inline(never)]
+    fn status_in(&self, state: &State, now: u64, view: View<'_>) -> Status {
+        let part = self.part(view.class);
+        if view.held.is_none() {
+            return part.status(state, now, View::WHOLE);
+        }
+        let mut with = self.seen(state, now, view);
+        match &self.rate {
+            Rate::Bucket(bucket) => {
+                let tat = with.to_mut().instant_mut();
+                *tat = (*tat).min(bucket.latest(now));
+                part.status(&with, now, View::WHOLE)
+            }
+            Rate::FixedWindow(_) => part.status(&with, now, View::WHOLE),
+            Rate::SlidingWindow(_) | Rate::SlidingLog(_) => {
+                let (available, extra) = (self.available(state, now, view), part.extra);
+                let left = available.saturating_sub(extra);
+                let window = match self.verdict(state, now, extra + 1, view) {
+                    _ if left > 0 => left.saturating_mul(self.interval),
+                    Verdict::After(wait) => wait,
+                    Verdict::Fits { .. } => 0,
+                    Verdict::Never => self.interval,
+                };
+                let status = Status::counted(left, self.reset_after(state, now, view), window);
+                status.in_excess(available < extra)
+            }
+        }
+    }
+
+    /// Charges units of a lease that ends at `end`, even beyond the limit, at `now` or at `end`,
+    /// whichever is earlier. `interval` is the nanoseconds of a unit of the bucket when it was leased.
+    pub fn settle(&self, state: &mut State, now: u64, end: u64, units: u64, interval: u64) {
+        let at = end.min(now);
+        // The end of a lease may be the end of the slice in which its units count.
+        let within = end.saturating_sub(1_000).min(now);
+        match &self.rate {
+            Rate::Bucket(bucket) => {
+                let tat = state.instant_mut();
+                let charged = (*tat).max(bucket.fresh_until(at));
+                let charged = charged.saturating_add(units.saturating_mul(interval));
+                *tat = charged.min(bucket.latest(at)).max(*tat);
+            }
+            Rate::FixedWindow(window) => {
+                *state = State::Window(window.settle(state.window(), within, units));
+            }
+            Rate::SlidingWindow(window) => window.settle(state.slices_mut(), within, units),
+            Rate::SlidingLog(log) => log.settle(state.log_mut(), now, at, units),
+        }
+    }
+}
+
+impl Meter {
+    /// The state with `more` units in use at `now`, even beyond the limit; with fewer if that is negative.
+    pub fn moved(&self, state: &State, now: u64, more: i64) -> State {
+        let mut state = state.clone();
+        match &self.rate {
+            Rate::Bucket(bucket) => {
+                *state.instant_mut() = bucket.moved(*state.instant(), now, more);
+            }
+            Rate::FixedWindow(window) => {
+                state = State::Window(window.moved(state.window(), now, more))
+            }
+            Rate::SlidingWindow(window) => window.moved(state.slices_mut(), now, more),
+            Rate::SlidingLog(log) => log.moved(state.log_mut(), now, more),
+        }
+        state
+    }
+
+    /// The state as a node keeps it, after an operation that left it with this status: held units are used, and a log is
+    /// as short as its numbers.
+    pub fn kept(&self, state: Cow<'_, State>, now: u64, view: View<'_>, status: &Status) -> State {
+        if self.has_bytes()
+            && let part = self.part(view.class)
+            && let Rate::SlidingLog(log) = part.nominal().rate
+        {
+            return State::Log(Box::new(log.in_short(now, status, part.extra)));
+        }
+        let Some(held) = view.held else {
+            return state.into_owned();
+        };
+        let mut seen = self.with_held(&state, now, now, held);
+        self.clamp(&mut seen, now);
+        seen
+    }
+
+    /// The status of a log for a class, from the numbers in a script's reply: the units in use, and the times until all have
+    /// left the period and, if no unit is free, until one is.
+    pub fn status_of_log(
+        &self,
+        class: Priority,
+        [used, reset_after, until_next]: [u64; 3],
+    ) -> Status {
+        let part = self.part(class);
+        let limit = part.rate.most() - part.extra;
+        let left = limit.saturating_sub(used);
+        let window = match left {
+            _ if limit == 0 => self.interval,
+            0 => until_next,
+            left => left.saturating_mul(self.interval),
+        };
+        Status::counted(left, reset_after, window).in_excess(part.extra > 0 && used > limit)
+    }
+
+    /// The latest instant at which a lease may end; a unit that is spent later would count in another
+    /// window. `None` if there is no such bound.
+    pub fn lease_end(&self, state: &State, now: u64) -> Option<u64> {
+        match &self.rate {
+            Rate::Bucket(_) | Rate::SlidingLog(_) => None,
+            Rate::FixedWindow(window) => Some(window.window_end(state.window(), now)),
+            Rate::SlidingWindow(window) => Some(window.slice_end(state.slices(), now)),
+        }
+    }
+
+    /// Whether requests of the class may use a soft share.
+    pub fn has_extra(&self, class: Priority) -> bool {
+        self.extra > 0 && class.is_critical()
+    }
+
+    /// Nanoseconds of a unit, if this is a bucket whose units can be leased.
+    pub fn leased_interval(&self) -> Option<u64> {
+        self.keeps_text().then_some(self.interval)
+    }
+
+    /// Whether units cannot be leased: they are slots of one queue, or count in windows of the calendar,
+    /// which the store does not know.
+    pub fn is_unleased(&self) -> bool {
+        match &self.rate {
+            Rate::Bucket(_) => !self.keeps_text(),
+            Rate::FixedWindow(window) => window.follows_calendar(),
+            Rate::SlidingWindow(_) | Rate::SlidingLog(_) => false,
+        }
+    }
+}
+
+/// The bytes of a log entry: seven for the microsecond, three for the count.
+const ENTRY: usize = 10;
+
+/// The most entries that a stored log keeps after they have left the period.
+const MOST_KEPT: usize = 256;
+
+const MOST_DIGITS: usize = 16;
+
+impl Meter {
+    /// Parses a state. If it is a log, its entries are removed from the front of `bytes`. `None` if the
+    /// text is not a state.
+    pub fn read(&self, text: &str, bytes: &mut &[u8]) -> Option<State> {
+        match &self.rate {
+            Rate::Bucket(_) => instant(text).map(State::Instant),
+            Rate::FixedWindow(_) => window(text).map(State::Window),
+            Rate::SlidingWindow(window) => slices(text, window.slices),
+            Rate::SlidingLog(_) => log(text, bytes),
+        }
+    }
+
+    /// The state in a script's reply at `now`; `None` for numbers that no script sends, and for a log: its state is in no reply.
+    pub fn state_of_numbers(
+        &self,
+        now: u64,
+        mut next: impl FnMut() -> Option<u64>,
+    ) -> Option<State> {
+        let mut next = || next().filter(|number| *number <= MAX_COUNT);
+        match &self.rate {
+            Rate::Bucket(bucket) => {
+                let level = next()?.checked_mul(1_000)?.checked_add(next()?)?;
+                let tat = bucket.fresh_until(now).saturating_add(level);
+                (level <= MAX_REFILL_NANOS).then_some(State::Instant(tat))
+            }
+            Rate::FixedWindow(_) => {
+                let (index, count) = (next()?, next()?);
+                Some(State::Window(Window { index, count }))
+            }
+            Rate::SlidingWindow(window) => {
+                let newest = next()?;
+                let counts = (0..=window.slices).map(|_| next());
+                let counts = counts.collect::<Option<_>>()?;
+                Some(State::Slices(Box::new(Slices { newest, counts })))
+            }
+            Rate::SlidingLog(_) => None,
+        }
+    }
+
+    /// Nanoseconds until a stored state is as good as none. At most a slice longer than until it is fresh.
+    pub fn lasts(&self, state: &State, now: u64, view: View<'_>) -> u64 {
+        let Rate::SlidingWindow(window) = &self.rate else {
+            return self.reset_after(state, now, view);
+        };
+        window.lasts(self.seen(state, now, view).slices(), now)
+    }
+
+    /// Writes a state as text, and the entries of a log to `bytes`.
+    pub fn write(&self, state: &State, bytes: &mut Vec<u8>) -> String {
+        match &self.rate {
+            Rate::Bucket(_) => instant_text(*state.instant()),
+            Rate::FixedWindow(_) => window_text(state.window()),
+            Rate::SlidingWindow(_) => slices_text(state.slices()),
+            Rate::SlidingLog(_) => {
+                let from = bytes.len();
+                write_entries(state.log(), bytes);
+                format!("{}:{}", state.log().total(), bytes.len() - from)
+            }
+        }
+    }
+
+    /// Whether a state keeps its text until it changes, as that of a token bucket does, even if it has
+    /// been full for long.
+    pub const fn keeps_text(&self) -> bool {
+        matches!(&self.rate, Rate::Bucket(bucket) if !bucket.is_queue())
+    }
+
+    /// Whether states have bytes in addition to their text.
+    pub const fn has_bytes(&self) -> bool {
+        matches!(self.rate, Rate::SlidingLog(_))
+    }
+
+    /// Removes entries of a log that have left its period, if they are many.
+    pub fn forget_much(&self, state: &mut State, now: u64) {
+        if let (Rate::SlidingLog(sliding), State::Log(log)) = (&self.rate, state) {
+            sliding.forget_much(log, now, MOST_KEPT);
+        }
+    }
+}
+
+/// A number of at most `most` digits, as the scripts read it: beyond 2^53 it is rounded to a double.
+fn number(text: &str, most: usize) -> Option<u64> {
+    let is_number = (1..=most).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    let number: u64 = is_number.then(|| text.parse().ok())??;
+    Some(number as f64 as u64)
+}
+
+/// Parses an instant to nanoseconds.
+pub fn instant(text: &str) -> Option<u64> {
+    if text == "0" {
+        return Some(0);
+    }
+    let (micros, rest) = text.split_at_checked(text.len().checked_sub(3)?)?;
+    let nanos = number(micros, MOST_DIGITS)?.checked_mul(1_000)?;
+    nanos.checked_add(number(rest, 3)?)
+}
+
+pub fn instant_text(nanos: u64) -> String {
+    match nanos {
+        0 => "0".to_owned(),
+        nanos => format!("{}{:03}", nanos / 1_000, nanos % 1_000),
+    }
+}
+
+fn window(text: &str) -> Option<Window> {
+    if text == "0" {
+        return Some(Window::default());
+    }
+    let (index, count) = text.split_once(':')?;
+    Some(Window {
+        index: number(index, MOST_DIGITS)?,
+        count: number(count, MOST_DIGITS)?,
+    })
+}
+
+fn window_text(Window { index, count }: Window) -> String {
+    format!("{index}:{count}")
+}
+
+fn slices_text(Slices { newest, counts }: &Slices) -> String {
+    let counts = counts.iter().map(|count| format!(":{count}"));
+    counts.fold(newest.to_string(), |text, count| text + &count)
+}
+
+fn slices(text: &str, slices: usize) -> Option<State> {
+    let mut numbers = text.split(':').filter(|number| !number.is_empty());
+    let newest = number(numbers.next()?, MOST_DIGITS)?;
+    let counts = numbers.map(|count| number(count, MOST_DIGITS));
+    let counts: Vec<u64> = counts.collect::<Option<_>>()?;
+    let is_whole = counts.is_empty() || counts.len() == slices + 1;
+    is_whole.then(|| State::Slices(Box::new(Slices { newest, counts })))
+}
+
+/// Parses a log. The entries must be in order, not empty, and sum to the total in the text.
+fn log(text: &str, bytes: &mut &[u8]) -> Option<State> {
+    let (total, length) = text.split_once(':')?;
+    let (total, length) = (number(total, 15)?, number(length, 9)?);
+    let (entries, rest) = bytes.split_at_checked(usize::try_from(length).ok()?)?;
+    let mut log = Log::FRESH;
+    let (entries, left) = entries.as_chunks::<ENTRY>();
+    for entry in entries {
+        let of = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+        };
+        let at = of(&entry[..7]).checked_mul(1_000)?;
+        let count = of(&entry[7..]);
+        if count == 0 || log.newest().is_some_and(|newest| newest >= at) {
+            return None;
+        }
+        log.note(at, count);
+    }
+    *bytes = rest;
+    (left.is_empty() && log.total() == total).then(|| State::Log(Box::new(log)))
+}
+
+/// Writes the entries of a log. Entries of one time are joined.
+fn write_entries(log: &Log, bytes: &mut Vec<u8>) {
+    let mut entries = log.entries().filter(|(_, count)| *count > 0).peekable();
+    while let Some((at, mut count)) = entries.next() {
+        while let Some((_, more)) = entries.next_if(|(next, _)| *next == at) {
+            count += more;
+        }
+        bytes.extend_from_slice(&(at / 1_000).to_be_bytes()[1..]);
+        bytes.extend_from_slice(&count.to_be_bytes()[5..]);
     }
 }

@@ -12,10 +12,10 @@ mod bucket;
 mod calendar_windows;
 mod decide;
 mod fixed_window;
-mod log_entries;
 pub mod meter;
 mod sliding_log;
 mod sliding_window;
+mod state;
 mod varying;
 
 use crate::{
@@ -27,7 +27,8 @@ pub use self::{
     bucket::{Bucket, TokenBucket},
     decide::{CounterIndex, Counters, Judgement, States},
     fixed_window::long_window_begins,
-    meter::{Meter, State},
+    meter::Meter,
+    state::State,
     varying::least_limit_begins,
 };
 

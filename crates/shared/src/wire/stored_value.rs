@@ -6,7 +6,7 @@ use super::{node_rows::NodeRows, plan::Plan};
 use tower_ratelimit_core::{
     algorithm::{
         State, View,
-        meter::stored_state_format::{instant, instant_text},
+        meter::{instant, instant_text},
     },
     clock::Timestamp,
     decision::Op,

@@ -26,7 +26,7 @@
 -- the first operation was judged by, before its charge. The error of one of many keys is a text that begins with `-`.
 --
 -- Twins in crates/core/src/algorithm/decide.rs: charge, judge, spend, refund.
--- Twins in view.rs: with_capacity = part.
+-- Twins in meter.rs: with_capacity = part.
 -- Twins in apply_operation.rs: available = room, count = uses_up, blocked_for = left.
 -- Twins in stored_value.rs: read_states, read, counted = write_states.
 -- Twins in arguments.rs: read_receipt = push_receipt.

@@ -11,7 +11,7 @@
 --
 -- Twins in settle_node_rows.rs: begin, hold = held, reset, finish, settle, grant = reserve.
 -- Twins in node_rows.rs: last_end, free = settle, read, settle_ended = end, take_mine = take, own_group = group_of, text = write.
--- Twins in view.rs: with = with_held.
+-- Twins in meter.rs: with = with_held.
 --
 -- `available` are the units that fit all quotas.
 local function NodeRows(slots, active, it, available)

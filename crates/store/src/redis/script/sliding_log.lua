@@ -5,8 +5,7 @@
 --
 -- Twins in sliding_log.rs: leaves_after, is_gone = is_expired, gone = expired, used, tidy, wait = verdict, available.
 -- Twins in sliding_log.rs: lasts = reset_after, charge, settle, refund, clamp.
--- Twins in stored_state_format.rs: parse = log, text = write.
--- Twins in view.rs: shown = status_of_log.
+-- Twins in meter.rs: parse = log, text = write, shown = status_of_log.
 
 local SlidingLog = {
     new = '0:0',

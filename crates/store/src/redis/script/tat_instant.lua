@@ -2,7 +2,7 @@
 --
 -- Twins in bucket.rs: last_step = fresh_until.
 -- Twins in crates/core/src/algorithm/mod.rs: given_back = nanos.
--- Twins in stored_state_format.rs: parse = instant, text = instant_text.
+-- Twins in meter.rs: parse = instant, text = instant_text.
 
 local Instant = {}
 

@@ -1,7 +1,7 @@
 -- The token bucket as GCRA. The state is the time until the bucket is full, and the TAT, the instant of that. A
 -- call happens at one time, so it counts with the former; the value keeps the latter.
 --
--- Twins in view.rs: settle.
+-- Twins in meter.rs: settle.
 -- Twins in bucket.rs: available, lasts = reset_after, charge, refund, clamp.
 
 local TokenBucket = {

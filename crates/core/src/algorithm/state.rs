@@ -1,8 +1,8 @@
 //! `State`: the state of a key for one quota of any algorithm, and its bytes in a state file. Their format does not
 //! depend on the quota.
 
+use super::{fixed_window::Window, sliding_log::Log, sliding_window::Slices};
 use crate::{
-    algorithm::{fixed_window::Window, log_entries::Log, sliding_window::Slices},
     byte_buffers::{push_u32, push_u64, take_u8, take_u32, take_u64},
     clock::ClockReading,
 };
