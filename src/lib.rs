@@ -179,18 +179,11 @@ pub mod guide;
 
 pub use tower_ratelimit_client_ip::{ClientAddress, ClientAddressLayer, ClientIp};
 pub use tower_ratelimit_concurrency::{layer::ConcurrencyLayer, limit::Concurrency};
+#[doc(inline)]
 pub use tower_ratelimit_core::{
-    decision::decision::Decision,
-    error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
-    headers::config::Headers,
-    key::{extract::KeyExtractor, value::Key},
-    limiter::{
-        any::AnyLimiter,
-        async_limiter::AsyncLimiter,
-        limiter::Limiter,
-        local::{LocalLimiter, LocalStore},
-    },
-    quota::{priority::Priority, value::Quota},
+    AnyLimiter, AsyncLimiter, ConfigError, ConfigErrorKind, Decision, Headers, Key, KeyError,
+    KeyErrorKind, KeyExtractor, Limiter, LimiterError, LimiterErrorKind, LocalLimiter, LocalStore,
+    Priority, Quota,
 };
 pub use tower_ratelimit_layer::{
     key::{peer::PeerIp, route::Global, sent_value::Header},

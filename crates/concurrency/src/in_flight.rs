@@ -10,7 +10,7 @@ use std::{
 use siphasher::sip::SipHasher13;
 
 use tower_ratelimit_core::{
-    hash_seed::{KnownHash, keyed_hash},
+    hash::{KnownHash, keyed_hash},
     key::Key,
     lock::unpoisoned,
 };

@@ -35,7 +35,7 @@ use tokio::{
 };
 
 use super::lease_registry::{Due, LeaseBatch, LeaseName, Registry, Step};
-use tower_ratelimit_core::{hash_seed::keyed_hash, key::Key, lock::unpoisoned};
+use tower_ratelimit_core::{hash::keyed_hash, key::Key, lock::unpoisoned};
 use tower_ratelimit_store::{
     LUA_MAX_INT,
     error::{StoreError, StoreErrorKind},

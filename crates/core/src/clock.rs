@@ -431,6 +431,37 @@ const fn moved(time: u64, from: u64, to: u64) -> u64 {
     }
 }
 
+/// Something should wait, and there is no timer.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_structs, reason = "hidden")]
+#[doc(hidden)]
+pub struct NoTimer;
+
+/// Starts a wait.
+///
+/// # Errors
+///
+/// Outside of a tokio runtime with a timer.
+#[cfg(feature = "tokio")]
+#[doc(hidden)]
+pub fn try_sleep(duration: Duration) -> Result<tokio::time::Sleep, NoTimer> {
+    // Tokio panics where it has no timer, and no function of it checks that.
+    std::panic::catch_unwind(|| tokio::time::sleep(duration)).map_err(|_| NoTimer)
+}
+
+impl fmt::Display for NoTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if cfg!(feature = "tokio") {
+            "to delay requests, tower-ratelimit needs a tokio runtime with a timer: call `enable_time` or \
+             `enable_all` of its builder"
+        } else {
+            "to delay requests, tower-ratelimit needs its feature `tokio`"
+        })
+    }
+}
+
+impl std::error::Error for NoTimer {}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,10 +7,16 @@
 mod byte_buffers;
 #[doc(hidden)]
 pub mod error;
+/// Locks without poisoning: a panic leaves no value that they guard half changed.
 #[doc(hidden)]
-pub mod hash_seed;
-#[doc(hidden)]
-pub mod lock;
+pub mod lock {
+    use std::sync::LockResult;
+
+    /// The guard of a lock, whether or not a thread panicked while it held the lock before.
+    pub fn unpoisoned<G>(locked: LockResult<G>) -> G {
+        locked.unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
 #[allow(
     clippy::exhaustive_enums,
     clippy::exhaustive_structs,
@@ -25,13 +31,6 @@ pub mod log;
 )]
 #[doc(hidden)]
 pub mod small_list;
-#[allow(
-    clippy::exhaustive_enums,
-    clippy::exhaustive_structs,
-    reason = "hidden"
-)]
-#[doc(hidden)]
-pub mod timer;
 #[doc(hidden)]
 pub mod tokens;
 
@@ -40,6 +39,9 @@ pub mod quota;
 
 pub mod decision;
 pub mod key;
+
+#[doc(hidden)]
+pub mod hash;
 
 #[allow(
     clippy::exhaustive_enums,
@@ -56,7 +58,8 @@ pub mod reject;
 pub use self::{
     decision::decision::Decision,
     error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
-    key::{extract::KeyExtractor, value::Key},
+    headers::Headers,
+    key::{Key, extract::KeyExtractor},
     limiter::{
         any::AnyLimiter,
         async_limiter::AsyncLimiter,

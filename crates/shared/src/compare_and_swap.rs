@@ -13,7 +13,7 @@ use super::{
     user_store::Store,
     wire::{Reply, StoreCall, Write},
 };
-use tower_ratelimit_core::{clock::Timestamp, hash_seed::keyed_hash};
+use tower_ratelimit_core::{clock::Timestamp, hash::keyed_hash};
 use tower_ratelimit_store::error::{StoreError, StoreErrorKind};
 
 /// The most attempts to read and write a value before the call fails.

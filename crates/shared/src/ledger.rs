@@ -57,8 +57,9 @@ use tower_ratelimit_core::{
     clock::Timestamp,
     decision::{Decision, Op},
     error::{ConfigError, ConfigErrorKind},
+    hash::KeyHasher,
     key::Key,
-    limiter::{KeyHasher, tier_set::Chosen},
+    limiter::tier_set::Chosen,
     lock::unpoisoned,
 };
 use tower_ratelimit_store::stats::ModeStats;

@@ -30,8 +30,8 @@ use super::{
     path_trie::{PathTrie, Target},
 };
 use tower_ratelimit_core::{
+    clock::{self, NoTimer},
     log::{self, Code},
-    timer::{self, NoTimer},
 };
 pub use tower_ratelimit_layer::rate_limit::spending::partly_read_body::DeclaredBody;
 use tower_ratelimit_layer::{
@@ -262,7 +262,7 @@ impl<B: Body + Unpin> Reading<B> {
             return Poll::Ready(());
         }
         if self.patience.is_none() {
-            match timer::sleep(PATIENCE) {
+            match clock::try_sleep(PATIENCE) {
                 Ok(sleep) => self.patience = Some(Box::pin(sleep)),
                 Err(NoTimer) => {
                     log_missing_timer();

@@ -368,7 +368,7 @@ impl Decision {
 /// Changes after the limiter decided: by time, leases, waits, blocks and excess.
 impl Decision {
     #[inline]
-    pub(crate) const fn set_tier(&mut self, tier: u16) {
+    const fn set_tier(&mut self, tier: u16) {
         self.ruling.tier = tier;
     }
 

@@ -232,7 +232,7 @@ impl<'a> OpRef<'a> {
     }
 
     /// The operation with another receipt in place of its own.
-    pub(crate) const fn with_receipt(self, receipt: &'a Receipt) -> Self {
+    const fn with_receipt(self, receipt: &'a Receipt) -> Self {
         match self {
             Self::Settle(cost, _) => Self::Settle(cost, receipt),
             Self::Refund(cost, _) => Self::Refund(cost, Some(receipt)),

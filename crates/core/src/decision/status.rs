@@ -269,7 +269,7 @@ impl Status {
     }
 
     /// Nanoseconds until `units` fit into a bucket; 0 for all others. A step may end later.
-    pub(super) fn until_fit(&self, policy: &Policy, units: u64) -> u64 {
+    fn until_fit(&self, policy: &Policy, units: u64) -> u64 {
         if !self.is_bucket() {
             return 0;
         }

@@ -95,8 +95,7 @@ mod numbers {
     use crate::{
         decision::{Policy, QuotaStatus},
         headers::{
-            Headers, Renderer, ResetFormat, config,
-            texts::{LARGEST, digits, number_value, short},
+            Headers, LARGEST, Renderer, ResetFormat, config::draw, digits, number_value, short,
         },
     };
 
@@ -276,17 +275,17 @@ mod numbers {
     #[test]
     fn jitter_reaches_every_step_up_to_the_most() {
         assert_eq!(Headers::new().draw_jitter(), Duration::ZERO);
-        assert_eq!(config::draw(Duration::from_nanos(999)), Duration::ZERO);
+        assert_eq!(draw(Duration::from_nanos(999)), Duration::ZERO);
         let mut seen = [0; 4];
         for _ in 0..1_000 {
-            let drawn = config::draw(Duration::from_micros(3));
+            let drawn = draw(Duration::from_micros(3));
             seen[drawn.as_micros() as usize] += 1;
         }
         // Each step is expected 250 times; 100 is more than ten standard deviations away.
         assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
         let most = Duration::from_secs(5);
         assert!((0..1_000).all(|_| Headers::new().jitter(most).draw_jitter() <= most));
-        assert!(config::draw(Duration::MAX) > Duration::ZERO);
+        assert!(draw(Duration::MAX) > Duration::ZERO);
     }
 
     #[test]

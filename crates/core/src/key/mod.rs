@@ -1,16 +1,431 @@
-//! Keys, and who makes one from the head of a request.
+//! Keys: opaque bytes that no two different values share, their texts, and the networks of addresses.
 
 pub mod extract;
-mod text;
-pub mod value;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-pub use self::{
-    extract::{Digested, IntoKey, KeyExtractor, Or, extension_fn, key_fn},
-    text::Revealed,
-    value::Key,
+use std::{
+    fmt::{self, Write as _},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
+
+use ipnet::IpNet;
+use sha2::{Digest, Sha256};
+
+use crate::byte_buffers::SmallBytes;
+
+pub use self::extract::{Digested, IntoKey, KeyExtractor, Or, extension_fn, key_fn};
+
+/// Keys up to this length stay where they are; longer ones move to the heap.
+const INLINE_LEN: usize = 38;
+
+/// Longer keys are replaced by their digest.
+const MAX_LEN: usize = 256;
+
+/// The key that a request is counted against: opaque, injective bytes.
+///
+/// Two keys are equal only when they were made from equal values of the same kind: the text
+/// `203.0.113.7` is not the address, `("ab", "c")` is not `("a", "bc")`, and `Alice` is not
+/// `alice`; nothing is folded or normalised. An address stays within the value, with no allocation.
+/// A key of more than 256 bytes is replaced by its SHA-256 digest, which is the same on every node.
+///
+/// `Debug` prints the kind and the length, never the content: keys are addresses and credentials.
+/// [`reveal`](Self::reveal) shows the content.
+///
+/// ```
+/// use tower_ratelimit::Key;
+///
+/// assert_ne!(Key::from("7"), Key::from(7_u64));
+/// assert_ne!(
+///     Key::tuple([Key::from("ab"), Key::from("c")]),
+///     Key::tuple([Key::from("a"), Key::from("bc")]),
+/// );
+/// assert_eq!(format!("{:?}", Key::from("secret")), "Key(str, 6 bytes)");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Key(Repr);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Repr {
+    /// Bytes past the length are 0, so that derived equality and hashing hold, and so do the
+    /// [words](Key::words).
+    Inline(u8, [u8; INLINE_LEN]),
+    Heap(Box<[u8]>),
+}
+
+/// The first byte of every key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum KeyKind {
+    Global = 0,
+    Anonymous = 1,
+    Ip = 2,
+    Str = 3,
+    Bytes = 4,
+    U64 = 5,
+    Tuple = 6,
+    Digest = 7,
+}
+
+impl KeyKind {
+    const ALL: [(Self, &'static str); 8] = [
+        (Self::Global, "global"),
+        (Self::Anonymous, "anonymous"),
+        (Self::Ip, "ip"),
+        (Self::Str, "str"),
+        (Self::Bytes, "bytes"),
+        (Self::U64, "u64"),
+        (Self::Tuple, "tuple"),
+        (Self::Digest, "digest"),
+    ];
+
+    /// The kind of a key by its first byte, and what it is called.
+    fn named(tag: u8) -> Option<(Self, &'static str)> {
+        Self::ALL.into_iter().find(|(kind, _)| *kind as u8 == tag)
+    }
+}
+
+impl Key {
+    /// The one key that all requests share, the key of [`Global`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.Global.html).
+    pub fn global() -> Self {
+        Self::encode(KeyKind::Global, &[])
+    }
+
+    /// The one key that all requests without a key of their own share by default, see
+    /// [`MissingKey`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/enum.MissingKey.html). Handlers peek at it and reset it like any other key.
+    pub fn anonymous() -> Self {
+        Self::encode(KeyKind::Anonymous, &[])
+    }
+
+    /// Arbitrary bytes, such as a UUID. Different from a text of equal bytes.
+    ///
+    /// Up to 255 bytes are kept as they are; more become their [`digest`](Self::digest).
+    pub fn bytes(bytes: &[u8]) -> Self {
+        Self::encode(KeyKind::Bytes, bytes)
+    }
+
+    /// The SHA-256 digest of `bytes`, for values that must not be kept as they are. It is the same on every
+    /// node and in every version.
+    ///
+    /// A value that can be guessed can be found out from its digest, see
+    /// [`digested_with`](super::KeyExtractor::digested_with).
+    pub fn digest(bytes: &[u8]) -> Self {
+        Self::digest_of(KeyKind::Bytes, bytes)
+    }
+
+    fn digest_of(kind: KeyKind, content: &[u8]) -> Self {
+        let digest = Sha256::new_with_prefix([kind as u8]).chain_update(content);
+        Self::from_digest(&digest.finalize())
+    }
+
+    fn from_digest(digest: &[u8]) -> Self {
+        Self::encode(KeyKind::Digest, digest)
+    }
+
+    /// Several keys as one, each with its length, so that no two lists give the same key. The key of a
+    /// tuple of extractors, such as `(PeerIp, RequestMethod)`: each combination has a limit of its own.
+    ///
+    /// A tuple of one key differs from that key. Limits with a key each are [charged
+    /// together](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.all).
+    pub fn tuple(parts: impl IntoIterator<Item = Self>) -> Self {
+        let mut joined = SmallBytes::<MAX_LEN>::new();
+        for part in parts {
+            let bytes = part.as_bytes();
+            // A part is at most MAX_LEN bytes long, so two bytes hold its length.
+            joined.push(&(bytes.len() as u16).to_be_bytes());
+            joined.push(bytes);
+        }
+        Self::encode(KeyKind::Tuple, joined.as_bytes())
+    }
+
+    /// A network: its address with the host bits already cleared, and the prefix length.
+    #[inline]
+    fn network(address: IpAddr, prefix: u8) -> Self {
+        let (len, octets) = match address {
+            IpAddr::V4(v4) => (6, u32::from_le_bytes(v4.octets()).into()),
+            IpAddr::V6(v6) => (18, u128::from_le_bytes(v6.octets())),
+        };
+        // By words, as the hash reads them: a processor waits if it reads at once what it wrote in parts.
+        let first = KeyKind::Ip as u64 | u64::from(prefix) << 8 | (octets as u64) << 16;
+        let words = [first, (octets >> 48) as u64, (octets >> 112) as u64];
+        let mut bytes = [0; INLINE_LEN];
+        let (places, _) = bytes.as_chunks_mut();
+        for (place, word) in places.iter_mut().zip(words) {
+            *place = word.to_le_bytes();
+        }
+        Self(Repr::Inline(len, bytes))
+    }
+
+    #[inline]
+    fn encode(kind: KeyKind, content: &[u8]) -> Self {
+        let len = content.len() + 1;
+        if len <= INLINE_LEN {
+            let mut bytes = [0; INLINE_LEN];
+            bytes[0] = kind as u8;
+            bytes[1..len].copy_from_slice(content);
+            return Self(Repr::Inline(len as u8, bytes));
+        }
+        if len > MAX_LEN {
+            return Self::digest_of(kind, content);
+        }
+        let mut bytes = Vec::with_capacity(len);
+        bytes.push(kind as u8);
+        bytes.extend_from_slice(content);
+        Self(Repr::Heap(bytes.into_boxed_slice()))
+    }
+
+    /// The kind tag and the content; equal for equal keys only. A limiter that keeps its state
+    /// elsewhere uses them as the name of a subject.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Inline(len, bytes) => &bytes[..usize::from(*len)],
+            Repr::Heap(bytes) => bytes,
+        }
+    }
+
+    /// The whole words of the bytes, and a word of the other bytes with the length in its last byte, as
+    /// SipHash reads them. `None` for long keys.
+    #[inline]
+    pub(crate) fn words(&self) -> Option<(&[[u8; 8]], u64)> {
+        let Repr::Inline(len, bytes) = &self.0 else {
+            return None;
+        };
+        let (words, _) = bytes.as_chunks();
+        let (whole, rest) = words.split_at_checked(usize::from(*len / 8))?;
+        let last = u64::from_le_bytes(*rest.first()?) | u64::from(*len) << 56;
+        Some((whole, last))
+    }
+
+    fn kind_name(&self) -> &'static str {
+        KeyKind::named(self.as_bytes()[0]).map_or("unknown", |(_, name)| name)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let content = self.as_bytes().len() - 1;
+        write!(f, "Key({}, {content} bytes)", self.kind_name())
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        Self::encode(KeyKind::Str, text.as_bytes())
+    }
+}
+
+impl From<String> for Key {
+    fn from(text: String) -> Self {
+        Self::from(text.as_str())
+    }
+}
+
+impl From<u64> for Key {
+    fn from(number: u64) -> Self {
+        Self::encode(KeyKind::U64, &number.to_be_bytes())
+    }
+}
+
+/// A key's content, readable, as `Display` and `Debug`. Made by [`Key::reveal`].
+///
+/// The text is for people: no code parses it, and its format may change. [`Key::to_text`] has a text
+/// that can be parsed.
+#[derive(Clone, Copy)]
+pub struct Revealed<'k>(&'k [u8]);
+
+impl Key {
+    /// The content, for logs that may show whom a request was counted for; `Debug` shows none of
+    /// it.
+    ///
+    /// An address is written as such, or as a network where addresses are grouped; text in quotes,
+    /// with control characters escaped, so that no client can start a line of its own; bytes in
+    /// hexadecimal; of a digest the first eight bytes, which is enough to recognise it.
+    ///
+    /// ```
+    /// use std::net::IpAddr;
+    /// use tower_ratelimit::Key;
+    ///
+    /// let [v4, v6] = ["203.0.113.7", "2001:db8::1"].map(|text| text.parse::<IpAddr>().unwrap());
+    /// assert_eq!(Key::from(v4).reveal().to_string(), "203.0.113.7");
+    /// assert_eq!(Key::from(v6).reveal().to_string(), "2001:db8::/64");
+    ///
+    /// let key = Key::tuple([Key::from("/login"), Key::digest(b"k-123")]);
+    /// assert_eq!(key.reveal().to_string(), r#"("/login", digest:8f860ac30f5b54c4)"#);
+    /// ```
+    pub fn reveal(&self) -> Revealed<'_> {
+        Revealed(self.as_bytes())
+    }
+}
+
+impl fmt::Display for Revealed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((tag, content)) = self.0.split_first() else {
+            return Ok(());
+        };
+        match KeyKind::named(*tag) {
+            None => f.write_str("unknown"),
+            Some((KeyKind::Global | KeyKind::Anonymous, name)) => f.write_str(name),
+            Some((KeyKind::Ip, _)) => network(content, f),
+            Some((KeyKind::Str, _)) => write!(f, "{:?}", String::from_utf8_lossy(content)),
+            Some((KeyKind::Bytes, _)) => hexadecimal(content, f),
+            Some((KeyKind::U64, _)) => number(content, f),
+            Some((KeyKind::Tuple, _)) => tuple(content, f),
+            Some((KeyKind::Digest, name)) => {
+                write!(f, "{name}:")?;
+                hexadecimal(content.get(..8).unwrap_or(content), f)
+            }
+        }
+    }
+}
+
+/// Equal to `Display`: a caller of [`Key::reveal`] wants the content.
+impl fmt::Debug for Revealed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A prefix length and an address.
+fn network(content: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Some((bits, octets)) = content.split_first() else {
+        return Ok(());
+    };
+    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+    let Ok(address) = v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)) else {
+        return Ok(());
+    };
+    write!(f, "{address}")?;
+    if usize::from(*bits) < 8 * octets.len() {
+        write!(f, "/{bits}")?;
+    }
+    Ok(())
+}
+
+fn number(content: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match content.try_into() {
+        Ok(bytes) => write!(f, "{}", u64::from_be_bytes(bytes)),
+        Err(_) => Ok(()),
+    }
+}
+
+fn hexadecimal(content: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    content.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+/// Keys, each after its length in two bytes.
+fn tuple(mut content: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut separator = "(";
+    while let Some((len, rest)) = content.split_first_chunk() {
+        let len = usize::from(u16::from_be_bytes(*len)).min(rest.len());
+        let (part, rest) = rest.split_at(len);
+        write!(f, "{separator}{}", Revealed(part))?;
+        (separator, content) = (", ", rest);
+    }
+    f.write_str(if separator == "(" { "()" } else { ")" })
+}
+
+impl Key {
+    /// The key as a text from which [`parse`](Self::parse) makes it again. It shows the content, as
+    /// [`reveal`](Self::reveal) does.
+    ///
+    /// ```
+    /// use std::net::IpAddr;
+    /// use tower_ratelimit::Key;
+    ///
+    /// let address: IpAddr = "2001:db8::1".parse()?;
+    /// assert_eq!(Key::from(address).to_text(), "ip:2001:db8::/64");
+    /// assert_eq!(Key::from("alice").to_text(), "str:alice");
+    /// assert_eq!(Key::parse("str:alice"), Some(Key::from("alice")));
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
+    pub fn to_text(&self) -> String {
+        let (tag, content) = self.as_bytes().split_first().unwrap_or((&0, &[]));
+        let Some((kind, name)) = KeyKind::named(*tag) else {
+            return String::new();
+        };
+        match kind {
+            KeyKind::Global | KeyKind::Anonymous => name.to_owned(),
+            // A single address is one of IPv4: IPv6 is grouped unless a prefix is given.
+            KeyKind::Ip if content.len() == 17 && content[0] == 128 => {
+                format!("ip:{}/128", self.reveal())
+            }
+            KeyKind::Ip | KeyKind::U64 => format!("{name}:{}", self.reveal()),
+            KeyKind::Str => format!("str:{}", String::from_utf8_lossy(content)),
+            _ => content.iter().fold(format!("{name}:"), |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            }),
+        }
+    }
+
+    /// Writes a text that no other key has, if there is a short one: `ip:203.0.113.7`,
+    /// `ip:2001:db8::/64`, `str:alice`. Part of it may be written even if there is none.
+    #[doc(hidden)]
+    pub fn write_readable(&self, text: &mut String) -> Option<()> {
+        let (tag, content) = self.as_bytes().split_first()?;
+        let (kind, name) = KeyKind::named(*tag)?;
+        text.push_str(name);
+        match (kind, content) {
+            (KeyKind::Str, _) => {
+                text.push(':');
+                text.push_str(str::from_utf8(content).ok()?);
+            }
+            (_, []) => {}
+            (KeyKind::Ip | KeyKind::U64, _) => write!(text, ":{}", self.reveal()).ok()?,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The key that a text represents; `None` if it represents none.
+    ///
+    /// | text | key |
+    /// |---|---|
+    /// | `ip:203.0.113.7`, `ip:2001:db8::1`, `ip:2001:db8::/56` | an address, IPv6 by its /64 unless a prefix is given |
+    /// | `str:alice` | a text, such as a header's value |
+    /// | `u64:7` | a number |
+    /// | `digest:…` | a digest, in 64 hexadecimal digits |
+    /// | `bytes:…`, `tuple:…` | bytes, and several keys as one, in hexadecimal as [`to_text`](Self::to_text) has them |
+    /// | `global`, `anonymous` | the key of all requests, and the one of all without a key |
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "global" => return Some(Self::global()),
+            "anonymous" => return Some(Self::anonymous()),
+            _ => {}
+        }
+        let (kind, content) = text.split_once(':')?;
+        match kind {
+            "ip" => ip(content),
+            "str" => Some(Self::from(content)),
+            "u64" => content.parse().ok().map(|number: u64| Self::from(number)),
+            "bytes" => Some(Self::bytes(&bytes(content)?)),
+            "tuple" => Some(Self::encode(KeyKind::Tuple, &bytes(content)?)),
+            "digest" => {
+                let digest = bytes(content).filter(|digest| digest.len() == 32)?;
+                Some(Self::from_digest(&digest))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn ip(text: &str) -> Option<Key> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(Key::from(address));
+    }
+    let network: IpNet = text.parse().ok()?;
+    Some(Key::network(network.trunc().addr(), network.prefix_len()))
+}
+
+fn bytes(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
+    let byte = |digits: &[u8]| match digits {
+        [high, low] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+            u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
+        }
+        _ => None,
+    };
+    digits.map(byte).collect()
+}
 
 /// How addresses are grouped into keys: by the first bits of the address.
 ///
@@ -139,5 +554,81 @@ impl Default for IpPrefix {
 impl From<IpAddr> for Key {
     fn from(address: IpAddr) -> Self {
         IpPrefix::new().key(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{IpPrefix, *};
+
+    #[test]
+    fn each_key_is_made_again_from_its_text() {
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        for key in [
+            Key::global(),
+            Key::anonymous(),
+            Key::from(address("203.0.113.7")),
+            Key::from(address("2001:db8::1")),
+            IpPrefix::new().v6(128).key(address("2001:db8::1")),
+            IpPrefix::new().v6(56).key(address("2001:db8::1")),
+            IpPrefix::new().v4(24).key(address("203.0.113.7")),
+            Key::from(""),
+            Key::from("al:ice\nß"),
+            Key::from(u64::MAX),
+            Key::bytes(&[0, 255]),
+            Key::digest(b"secret"),
+            Key::tuple([Key::from("a"), Key::from(7)]),
+            Key::from("x".repeat(300)),
+        ] {
+            let text = key.to_text();
+            assert_eq!(Key::parse(&text), Some(key), "{text}");
+        }
+    }
+
+    #[test]
+    fn texts_of_operators_are_understood() {
+        let ip = |text: &str| Key::from(text.parse::<IpAddr>().expect("an address"));
+        assert_eq!(Key::parse("ip:2001:db8::1"), Some(ip("2001:db8::2")));
+        assert_eq!(Key::parse("ip:2001:db8::1/64"), Some(ip("2001:db8::2")));
+        assert_eq!(Key::parse("ip:203.0.113.7/32"), Some(ip("203.0.113.7")));
+        for text in [
+            "",
+            "alice",
+            "ip:",
+            "ip:alice",
+            "u64:-1",
+            "digest:00",
+            "bytes:0",
+            "bytes:+1",
+            "x:y",
+        ] {
+            assert_eq!(Key::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_texts_that_no_other_key_has_are_those_in_stores() {
+        let v6 = IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]);
+        let v4 = IpAddr::from([203, 0, 113, 0]);
+        for (key, expected) in [
+            (Key::global(), Some("global")),
+            (Key::anonymous(), Some("anonymous")),
+            (Key::from(v4), Some("ip:203.0.113.0")),
+            (Key::network(v4, 24), Some("ip:203.0.113.0/24")),
+            (Key::from(v6), Some("ip:2001:db8::/64")),
+            (Key::network(v6, 128), Some("ip:2001:db8::1")),
+            (Key::from("al:ice"), Some("str:al:ice")),
+            (Key::from(""), Some("str:")),
+            (Key::from(7), Some("u64:7")),
+            (Key::bytes(b""), Some("bytes")),
+            (Key::bytes(b"7"), None),
+            (Key::tuple([]), Some("tuple")),
+            (Key::tuple([Key::from("a")]), None),
+            (Key::digest(b"k-123"), None),
+        ] {
+            let mut text = String::new();
+            let readable = key.write_readable(&mut text).map(|()| &*text);
+            assert_eq!(readable, expected, "{key:?}");
+        }
     }
 }

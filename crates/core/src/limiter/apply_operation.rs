@@ -288,7 +288,7 @@ impl Block {
         }
     }
 
-    pub(crate) fn by_hand(now: u64, length: Duration) -> Self {
+    fn by_hand(now: u64, length: Duration) -> Self {
         let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         match nanos.min(MAX_REFILL_NANOS) {
             0 => Self::NONE,

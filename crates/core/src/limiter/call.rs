@@ -9,7 +9,7 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Op, Policy, QuotaStatuses, Ruling, Status},
     error::LimiterError,
-    key::value::Key,
+    key::Key,
     quota::Priority,
 };
 

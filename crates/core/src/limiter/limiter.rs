@@ -17,7 +17,7 @@ use super::{
 use crate::{
     decision::{Decision, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
-    key::value::Key,
+    key::Key,
     quota::{OwnedQuota, Priority, Quota},
 };
 

@@ -89,8 +89,6 @@ pub use self::limiter::BoxedFuture;
 #[doc(hidden)]
 pub use self::limiter::Internals;
 #[doc(hidden)]
-pub use self::local::KeyHasher;
-#[doc(hidden)]
 pub use self::tier_set::{ChangingLimits, InForce};
 pub use self::{
     any::{FromAsync, FromLimiter, FromQuota, IntoLimiter},

@@ -89,24 +89,281 @@
 //! ```
 
 mod built_in;
-mod grpc;
-mod handler_denial;
-mod rejection;
+mod denial;
+
+use std::fmt;
 
 use bytes::Bytes;
-use http::HeaderValue;
+use http::{HeaderValue, Method, Response, StatusCode, request::Parts};
 use http_body_util::{
     BodyExt, Full,
     combinators::{BoxBody, UnsyncBoxBody},
 };
 
+use crate::{
+    decision::Decision,
+    headers::{Renderer, is_grpc},
+};
+
+#[doc(hidden)]
+pub use self::denial::AnswerStyle;
 pub use self::{
     built_in::{Empty, PlainText, ProblemJson, quota_exceeded},
-    handler_denial::Denial,
-    rejection::{IsResponse, Reject, RejectFn, Rejection, RejectionKind},
+    denial::Denial,
 };
+
+/// Makes the response to a request that does not pass.
+///
+/// [`RejectFn`](RejectFn) makes one from a closure.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not make a `Response<{B}>`",
+    label = "expected a rejection: `ProblemJson`, `PlainText`, `Empty` or a `Reject<{B}>` of your own",
+    note = "the built-in rejections know some bodies only, see `RejectionBody`; around a layer that makes a body of its own put `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))` between the two, for any other use `.rejection_fn(|rejection| ...)` with a closure that returns `Response<{B}>`"
+)]
+pub trait Reject<B>: Send + Sync + 'static {
+    /// The response. The layer adds the [rate-limit fields](crate::headers) to a denial, unless
+    /// it is in gRPC, to a gRPC call: such a client reads the wait from gRPC's own fields. Both
+    /// have gRPC's content type: the request, see [`is_grpc`](Rejection::is_grpc), and the response.
+    fn reject(&self, rejection: &Rejection<'_>) -> Response<B>;
+
+    /// The content of a built-in response to a denial of an HTTP client. The layer then makes the response
+    /// with the fields about the limit in one step.
+    #[doc(hidden)]
+    fn content(&self, _: &Rejection<'_>) -> Option<Content<B>> {
+        None
+    }
+}
+
+/// A request that does not pass, and the reason.
+#[derive(Debug, Clone, Copy)]
+pub struct Rejection<'a> {
+    kind: RejectionKind,
+    parts: &'a Parts,
+    decision: Option<&'a Decision>,
+    detects_grpc: bool,
+    shed_status: StatusCode,
+}
+
+/// The reason why a request does not pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RejectionKind {
+    /// The limit is used up: 429.
+    Denied,
+    /// The limit has nothing left for the [priority](crate::Priority) of the request, and would allow a
+    /// critical one: 503, or the status set with [`shed_status`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.shed_status).
+    Shed,
+    /// The client is on a deny list: 403.
+    Banned,
+    /// The client sent no key: 400.
+    KeyMissing,
+    /// The server is set up in a way that leaves the extractor without its source: 500.
+    KeyUnavailable,
+    /// The limiter could not decide: 503.
+    LimiterFailed,
+}
+
+impl RejectionKind {
+    /// The status of the response to an HTTP client.
+    pub const fn status(self) -> StatusCode {
+        match self {
+            Self::Denied => StatusCode::TOO_MANY_REQUESTS,
+            Self::Banned => StatusCode::FORBIDDEN,
+            Self::KeyMissing => StatusCode::BAD_REQUEST,
+            Self::KeyUnavailable => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::LimiterFailed | Self::Shed => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl<'a> Rejection<'a> {
+    /// A rejection of this kind without a limiter's decision.
+    pub const fn new(kind: RejectionKind, parts: &'a Parts) -> Self {
+        Self {
+            kind,
+            parts,
+            decision: None,
+            detects_grpc: true,
+            shed_status: RejectionKind::Shed.status(),
+        }
+    }
+
+    /// A limiter's denial.
+    pub const fn denied(parts: &'a Parts, decision: &'a Decision) -> Self {
+        Self {
+            kind: if decision.is_shed() {
+                RejectionKind::Shed
+            } else {
+                RejectionKind::Denied
+            },
+            parts,
+            decision: Some(decision),
+            detects_grpc: true,
+            shed_status: RejectionKind::Shed.status(),
+        }
+    }
+
+    /// Whether the request's content type may make it a gRPC call.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn detecting_grpc(self, detects_grpc: bool) -> Self {
+        Self {
+            detects_grpc,
+            ..self
+        }
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn with_shed_status(self, shed_status: StatusCode) -> Self {
+        Self {
+            shed_status,
+            ..self
+        }
+    }
+
+    /// Whether only the [priority](crate::Priority) of the request caused the denial.
+    pub const fn is_shed(&self) -> bool {
+        matches!(self.kind, RejectionKind::Shed)
+    }
+
+    /// The reason why the request does not pass.
+    pub const fn kind(&self) -> RejectionKind {
+        self.kind
+    }
+
+    /// The [kind](Self::kind)'s status: 429, 403, 400, 500 or 503. Of a shed request the status that the
+    /// layer sets, by default 503.
+    pub const fn status(&self) -> StatusCode {
+        match self.kind {
+            RejectionKind::Shed => self.shed_status,
+            kind => kind.status(),
+        }
+    }
+
+    /// The decision of a limiter that denied. Its waits include the
+    /// [jitter](crate::headers::Headers::jitter).
+    pub const fn decision(&self) -> Option<&'a Decision> {
+        self.decision
+    }
+
+    /// The head of the request.
+    pub const fn parts(&self) -> &'a Parts {
+        self.parts
+    }
+
+    fn is_head(&self) -> bool {
+        self.parts.method == Method::HEAD
+    }
+}
+
+/// A rejection that a closure makes, for any response body.
+///
+/// ```
+/// use http::{Response, StatusCode};
+/// use tower_ratelimit::reject::{Reject, RejectFn, Rejection, RejectionKind};
+///
+/// let forbid = RejectFn::new(|_| {
+///     let mut response = Response::new("come back later");
+///     *response.status_mut() = StatusCode::FORBIDDEN;
+///     response
+/// });
+/// let (parts, ()) = http::Request::new(()).into_parts();
+/// let response = forbid.reject(&Rejection::new(RejectionKind::Denied, &parts));
+/// assert_eq!(response.status(), StatusCode::FORBIDDEN);
+/// ```
+// A blanket implementation for closures would take precedence in the compiler's error messages: for a
+// wrong rejection the message would be that it is no closure.
+#[derive(Clone, Copy)]
+pub struct RejectFn<F>(F);
+
+impl<F> RejectFn<F> {
+    /// The rejection that `f` makes.
+    pub const fn new<T>(f: F) -> Self
+    where
+        F: Fn(&Rejection<'_>) -> T + Send + Sync + 'static,
+        T: IsResponse,
+    {
+        Self(f)
+    }
+}
+
+/// The [`Response`] that a closure of [`RejectFn`] returns. Implemented for no other type: the trait
+/// exists for the compiler's message about a tuple.
+#[diagnostic::on_unimplemented(
+    message = "a rejection cannot be `{Self}`",
+    label = "expected an `http::Response`",
+    note = "what axum turns into a response, such as a tuple, becomes one by `.into_response()`, from `axum::response::IntoResponse`"
+)]
+pub trait IsResponse: sealed::Sealed {}
+
+impl<B> IsResponse for Response<B> {}
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl<B> Sealed for http::Response<B> {}
+}
+
+impl<F, B> Reject<B> for RejectFn<F>
+where
+    F: Fn(&Rejection<'_>) -> Response<B> + Send + Sync + 'static,
+{
+    fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
+        (self.0)(rejection)
+    }
+}
+
+impl<F> fmt::Debug for RejectFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RejectFn").finish_non_exhaustive()
+    }
+}
+
+/// The response to a request that does not pass, by `reject`, with the fields about the limit.
 #[doc(hidden)]
-pub use self::{handler_denial::AnswerStyle, rejection::answer};
+pub fn answer<B>(
+    reject: &(impl Reject<B> + ?Sized),
+    rejection: &Rejection<'_>,
+    renderer: &Renderer,
+) -> Response<B> {
+    let mut response = match reject.content(rejection) {
+        Some(content) => {
+            let decision = rejection.decision();
+            let fields = |of| renderer.denial(of, &content.content_type, content.length);
+            match decision.and_then(fields) {
+                // Only its numbers are new.
+                Some(fields) => {
+                    let mut response = Response::new(content.body);
+                    *response.status_mut() = rejection.status();
+                    *response.headers_mut() = fields;
+                    return response;
+                }
+                None => content.into_whole_response(rejection),
+            }
+        }
+        None => reject.reject(rejection),
+    };
+    if answers_grpc(rejection, &response) {
+        return response;
+    }
+    if let Some(decision) = rejection.decision() {
+        let status = response.status();
+        renderer.apply(decision, status, response.headers_mut());
+    } else if rejection.kind() == RejectionKind::LimiterFailed {
+        renderer.apply_failure(response.headers_mut());
+    }
+    response
+}
+
+/// Whether the response to a gRPC call is gRPC's. Its client reads the wait from gRPC's own fields, and a
+/// response of trailers alone should be small. The request is checked first: that takes less time.
+fn answers_grpc<B>(rejection: &Rejection<'_>, response: &Response<B>) -> bool {
+    rejection.is_grpc() && is_grpc(response.headers())
+}
+
+#[cfg(test)]
+mod tests;
 
 /// A response body that the built-in rejections can make.
 ///

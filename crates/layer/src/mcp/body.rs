@@ -23,9 +23,9 @@ use crate::{
     rate_limit::spending::partly_read_body::DeclaredBody,
 };
 use tower_ratelimit_core::{
+    clock::{self, NoTimer},
     log::{self, Code},
     reject::RejectionBody,
-    timer::{self, NoTimer},
 };
 
 /// The longest time for a body.
@@ -178,7 +178,7 @@ async fn read<B: Body + Unpin>(
             return read;
         }
         // No timer before the first wait: most bodies have arrived.
-        let patience = patience.get_or_insert_with(|| timer::sleep(PATIENCE).map(Box::pin));
+        let patience = patience.get_or_insert_with(|| clock::try_sleep(PATIENCE).map(Box::pin));
         match patience {
             Ok(patience) => patience.as_mut().poll(cx),
             Err(NoTimer) => {

@@ -14,7 +14,7 @@ use super::event::{Event, Observer};
 use tower_ratelimit_core::{
     clock::{Clock, OsClock, Timestamp},
     decision::Name,
-    hash_seed::keyed_hash,
+    hash::keyed_hash,
     key::Key,
     lock::unpoisoned,
 };

@@ -32,13 +32,13 @@ use std::{
 
 use super::charge_request::ChargeRequest;
 use tower_ratelimit_core::{
+    clock,
     decision::{Decision, Marks},
     error::LimiterError,
     key::Key,
     limiter::Tier,
     lock::unpoisoned,
     quota::Priority,
-    timer,
 };
 
 #[cfg(not(feature = "tokio"))]
@@ -384,7 +384,7 @@ impl Drop for QueuePosition {
 #[cfg(feature = "tokio")]
 pub(super) async fn sleep(duration: Duration) -> Result<Duration, LimiterError> {
     let start = Instant::now();
-    timer::sleep(duration)
+    clock::try_sleep(duration)
         .map_err(LimiterError::unavailable)?
         .await;
     Ok(start.elapsed().saturating_sub(duration))
@@ -393,7 +393,7 @@ pub(super) async fn sleep(duration: Duration) -> Result<Duration, LimiterError> 
 #[cfg(not(feature = "tokio"))]
 #[allow(clippy::unused_async, reason = "its twin waits")]
 pub(super) async fn sleep(_: Duration) -> Result<Duration, LimiterError> {
-    Err(LimiterError::unavailable(timer::NoTimer))
+    Err(LimiterError::unavailable(clock::NoTimer))
 }
 
 /// One key holds at most this part of the slots.

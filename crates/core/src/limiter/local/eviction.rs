@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicIsize, AtomicUsize, Ordering},
 };
 
-use super::hash::KeyHash;
+use crate::hash::KeyHash;
 use crate::{
     algorithm::EvictionWeight,
     error::{ConfigError, ConfigErrorKind},

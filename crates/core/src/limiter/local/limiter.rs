@@ -13,7 +13,6 @@ use std::{
 
 use super::{
     eviction::Capacity,
-    hash::{KeyHash, KeyHasher},
     lock_free_bucket_table::{LockFree, LoneLimit},
     state_file::{
         self, BlockReader, BlockWriter, FileHeader, RestoreError, SaveError, SaveErrorKind, Saved,
@@ -21,12 +20,13 @@ use super::{
     },
     store::{LocalStore, ONLY_LIMIT, StoreTable, StoredCounters, StoredLimit},
 };
+use crate::hash::{KeyHash, KeyHasher};
 use crate::{
     algorithm::State,
     clock::{ClockReading, SharedClock, Timestamp},
     decision::{Decision, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
-    key::value::Key,
+    key::Key,
     limiter::{
         apply_operation::{denied_for, instead_of},
         call::{Call, Charge, Charged, OpRef},

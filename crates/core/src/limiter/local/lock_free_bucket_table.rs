@@ -7,10 +7,10 @@ use std::{
 
 use super::{
     eviction::Capacity,
-    hash::KeyHash,
     state_file::{BlockWriter, scattered},
     table::{MAX_STATE, Table},
 };
+use crate::hash::KeyHash;
 use crate::{
     algorithm::{Bucket, Counters, Meter, State, TokenBucket, Verdict, View},
     clock::{ClockReading, Timestamp},

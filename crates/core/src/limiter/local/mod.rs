@@ -16,7 +16,6 @@
 //! at which its bucket is full again. A request is denied if its own 100 ms would move that instant more than 2 s ahead.
 
 mod eviction;
-mod hash;
 mod limiter;
 mod lock_free_bucket_table;
 mod state_file;
@@ -32,6 +31,7 @@ use self::{
 use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::{ConfigError, ConfigErrorKind},
+    hash::KeyHasher,
     limiter::{
         tier_quotas::OnChange,
         tier_set::{LimitTerms, TierSet},
@@ -39,8 +39,6 @@ use crate::{
     quota::IntoQuotas,
 };
 
-#[doc(hidden)]
-pub use self::hash::KeyHasher;
 pub use self::{
     limiter::LocalLimiter,
     state_file::{RestoreError, RestoreErrorKind, SaveError, SaveErrorKind, Saved},

@@ -23,7 +23,8 @@ use {
     },
 };
 
-use super::{eviction::entries_for, hash::KeyHash};
+use super::eviction::entries_for;
+use crate::hash::KeyHash;
 use crate::lock::unpoisoned;
 
 /// The number of locks: inserts that may run at the same time.

@@ -6,7 +6,7 @@ use super::{
     model::{Meter, Model},
     *,
 };
-use tower_ratelimit_core::hash_seed::keyed_hash;
+use tower_ratelimit_core::hash::keyed_hash;
 
 const NODES: usize = 5;
 

@@ -5,10 +5,9 @@ use std::{collections::TryReserveError, io::Write, mem};
 use crate::{
     algorithm::{EvictionWeight, State, States},
     clock::ClockReading,
+    hash::KeyHash,
     limiter::local::{
-        eviction::{self, EntryIndex, candidates},
-        eviction::{ENTRIES_SEARCHED, LOGS_SEARCHED},
-        hash::KeyHash,
+        eviction::{self, ENTRIES_SEARCHED, EntryIndex, LOGS_SEARCHED, candidates},
         state_file::{BlockWriter, SavedEntry, scattered},
         store::stored_limit::ONLY_LIMIT,
     },

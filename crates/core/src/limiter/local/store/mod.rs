@@ -19,11 +19,11 @@ pub(super) use self::{
 };
 use super::{
     eviction::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
-    hash::KeyHasher,
     state_file::{
         BlockReader, FileHeader, RestoreError, SaveError, Saved, log_refused, open, replace_file,
     },
 };
+use crate::hash::KeyHasher;
 use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::ConfigError,

@@ -21,13 +21,13 @@ use crate::{
     clock::{ClockReading, SharedClock},
     decision::{Decision, JointDecision},
     error::{ConfigError, LimiterError},
-    key::value::Key,
+    hash::{KeyHash, KeyHasher},
+    key::Key,
     limiter::{
         apply_operation::Block,
         call::{Call, Charge},
         local::{
             eviction::{Capacity, LogBudget},
-            hash::{KeyHash, KeyHasher},
             state_file::{
                 self, BlockReader, BlockWriter, FileHeader, RestoreError, SaveError, SaveErrorKind,
                 Saved, SavedEntry, SavedLimit,

@@ -2,10 +2,8 @@
 
 use std::{ops::Deref, sync::Arc};
 
-use super::{
-    super::hash::{KeyHash, KeyHasher},
-    locks::ShardIndex,
-};
+use super::locks::ShardIndex;
+use crate::hash::{KeyHash, KeyHasher};
 use crate::limiter::tier_set::{ChangingLimits, InForce, TierSet};
 
 /// The number of the limit in a table that no other limit is in.

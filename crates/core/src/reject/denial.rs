@@ -12,7 +12,7 @@ use std::{
 
 use http::{Request, Response, StatusCode, request::Parts};
 
-use super::{ProblemJson, Reject, Rejection, RejectionBody, RejectionKind, rejection::answer};
+use super::{ProblemJson, Reject, Rejection, RejectionBody, RejectionKind, answer};
 use crate::{
     decision::Decision,
     error::LimiterError,

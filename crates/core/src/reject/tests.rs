@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use proptest::{prelude::*, sample::select};
 
-use super::answer;
+use crate::reject::answer;
 use crate::{
     decision::Decision,
     headers::{Headers, IetfDraft, Renderer, ResetFormat},
