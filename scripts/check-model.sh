@@ -14,7 +14,7 @@ searched=$(RUSTFLAGS="--cfg check_model" cargo test --locked --release --package
     --config 'profile.release.package."*".opt-level = 0' \
     --config 'profile.release.package.loom.opt-level = 3' \
     --config 'profile.release.package.generator.opt-level = 3' \
-    -- --show-output "local::table::model::${1:-}" "local::store::locks::model::${1:-}" "clock::anchor::model::${1:-}" | tee >(cat >&2))
+    -- --show-output "local::table::model::${1:-}" "local::store::shard::model::${1:-}" "clock::anchor::model::${1:-}" | tee >(cat >&2))
 if grep -q '^test result: ok. 0 passed' <<<"$searched"; then
     echo "no test of the model has '${1:-}' in its name" >&2
     exit 1

@@ -61,10 +61,9 @@ pub use self::{
     headers::Headers,
     key::{Key, extract::KeyExtractor},
     limiter::{
-        any::AnyLimiter,
-        async_limiter::AsyncLimiter,
+        any::{AnyLimiter, AsyncLimiter},
         limiter::Limiter,
         local::{LocalLimiter, LocalStore},
     },
-    quota::{priority::Priority, value::Quota},
+    quota::value::{Priority, Quota},
 };

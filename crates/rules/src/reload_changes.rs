@@ -9,7 +9,7 @@ use super::{
     rule::Rule,
     rule_quotas::{Allowance, CounterId, CounterShape, QuotaSet, RuleQuota},
 };
-use tower_ratelimit_core::limiter::{OnChange, QuotaChange, tier_quotas::numbers};
+use tower_ratelimit_core::limiter::{OnChange, QuotaChange, tier::numbers};
 
 /// The hint for keys that a changed limit does not free.
 const HOW_TO_FREE: &str =

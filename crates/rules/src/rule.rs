@@ -16,7 +16,7 @@ use super::{
 };
 use tower_ratelimit_core::{
     headers::Headers,
-    limiter::{OnChange, tier_set::LimitTerms},
+    limiter::{OnChange, limit::LimitTerms},
 };
 use tower_ratelimit_layer::middleware::key_extraction::MissingKey;
 

@@ -14,7 +14,7 @@ use tower_ratelimit_core::{
     error::ConfigError,
     limiter::{
         OnChange,
-        tier_set::{LimitTerms, TierSet},
+        limit::{LimitTerms, TierSet},
     },
     quota::{IntoQuotas, OwnedQuota},
 };

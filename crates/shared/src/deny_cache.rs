@@ -24,7 +24,7 @@ use crate::hashed_key_names::MeasuredSubject;
 use tower_ratelimit_core::{
     clock::OsClock,
     decision::{Decision, Op},
-    limiter::{OpRef, tier_set::Chosen},
+    limiter::{OpRef, limit::Chosen},
     lock::unpoisoned,
 };
 

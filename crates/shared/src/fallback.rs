@@ -9,7 +9,7 @@ use tower_ratelimit_core::{
     key::Key,
     limiter::{
         Call, Charge, Limiter, LocalLimiter, LocalLimiterBuilder, OpRef, Pending,
-        tier_set::{LimitTerms, TierSet},
+        limit::{LimitTerms, TierSet},
     },
     quota::OwnedQuota,
 };

@@ -14,7 +14,7 @@ use siphasher::sip::SipHasher13;
 use tower_ratelimit_core::{
     hash::{KnownHash, keyed_hash},
     key::Key,
-    limiter::tier_set::Chosen,
+    limiter::limit::Chosen,
 };
 use tower_ratelimit_store::key_name;
 

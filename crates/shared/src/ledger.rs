@@ -59,7 +59,7 @@ use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},
     hash::KeyHasher,
     key::Key,
-    limiter::tier_set::Chosen,
+    limiter::limit::Chosen,
     lock::unpoisoned,
 };
 use tower_ratelimit_store::stats::ModeStats;

@@ -37,7 +37,7 @@ use tower_ratelimit_core::{
     limiter::{
         BoxedFuture, Call, ChangingLimits, Charge, Facts, InForce, Internals, Limiter, OpRef,
         OwnedCharge, Pending,
-        tier_set::{Chosen, TierSet},
+        limit::{Chosen, TierSet},
     },
     lock::unpoisoned,
     quota::OwnedQuota,

@@ -8,7 +8,7 @@ use std::{borrow::Cow, num::NonZeroU8, time::Duration};
 use super::wire::node_message::LONGEST_LEASE;
 use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},
-    limiter::tier_set::TierSet,
+    limiter::limit::TierSet,
     quota::{Algorithm, Priority, Quota},
 };
 

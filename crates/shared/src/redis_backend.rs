@@ -29,7 +29,7 @@ use tower_ratelimit_core::{
     clock::{Clock as _, ManualClock},
     decision::{Op, Policy},
     error::ConfigError,
-    limiter::tier_set::Chosen,
+    limiter::limit::Chosen,
     quota::OwnedQuota,
 };
 use tower_ratelimit_store::{
@@ -359,7 +359,7 @@ mod tests {
     use super::*;
     use crate::hashed_key_names::SubjectNames;
     use tower_ratelimit_core::{
-        limiter::tier_set::{LimitTerms, TierSet},
+        limiter::limit::{LimitTerms, TierSet},
         quota::Quota,
     };
     use tower_ratelimit_store::error::StoreErrorKind;

@@ -20,9 +20,9 @@ use tower_ratelimit_core::{
     clock::{ClockReading, Timestamp},
     decision::{Decision, Op},
     limiter::{
-        apply_operation::{Apply, OpOutcome, Subject},
-        tier_quotas::TierQuotas,
-        tier_set::{Chosen, TierSet},
+        limit::{Chosen, TierSet},
+        subject::{Apply, OpOutcome, Subject},
+        tier::TierQuotas,
     },
 };
 use tower_ratelimit_store::error::{StoreError, StoreErrorKind};

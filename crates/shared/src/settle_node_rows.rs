@@ -26,7 +26,7 @@ use super::wire::{
 };
 use tower_ratelimit_core::{
     algorithm::{Held, View},
-    limiter::tier_quotas::TierQuotas,
+    limiter::tier::TierQuotas,
     quota::Priority,
 };
 

@@ -18,7 +18,7 @@ use tower_ratelimit_core::{
     clock::ManualClock,
     decision::{Op, Policy},
     error::ConfigError,
-    limiter::tier_set::Chosen,
+    limiter::limit::Chosen,
     quota::OwnedQuota,
 };
 use tower_ratelimit_store::{error::StoreError, health::StoreHealth, stats::StoreStats};

@@ -28,7 +28,7 @@ use super::{
 use tower_ratelimit_core::{
     clock::ManualClock,
     decision::Op,
-    limiter::tier_set::{Chosen, LimitTerms, TierSet},
+    limiter::limit::{Chosen, LimitTerms, TierSet},
     quota::Quota,
 };
 use tower_ratelimit_store::{

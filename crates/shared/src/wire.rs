@@ -13,7 +13,7 @@ pub(super) mod stored_value;
 
 pub use self::reply::{Applied, Reply, Write};
 use self::{node_message::NodeMessage, plan::Plan};
-use tower_ratelimit_core::{decision::Op, limiter::tier_set::Chosen};
+use tower_ratelimit_core::{decision::Op, limiter::limit::Chosen};
 
 /// Operations on the value of one key, to be done in one step.
 ///

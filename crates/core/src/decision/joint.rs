@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Decision, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Ruling, Status, parts::Part,
+    Decision, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Ruling, Status, decision::Part,
 };
 use crate::{error::LimiterError, small_list::SmallList};
 

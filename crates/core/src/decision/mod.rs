@@ -5,7 +5,6 @@
 pub mod decision;
 mod joint;
 pub(crate) mod op;
-mod parts;
 mod policy;
 mod receipt;
 mod status;
@@ -22,9 +21,9 @@ pub use self::{
     status::{Marks, Status, until_step},
 };
 pub use self::{
+    decision::QuotaStatuses,
     joint::DecisionPart,
     op::Op,
-    parts::QuotaStatuses,
     policy::{Policy, Unit},
     receipt::Receipt,
     status::QuotaStatus,

@@ -7,7 +7,7 @@ use http::request::Parts;
 use super::{
     Call, Charge, Facts, Limiter, LocalLimiter, LocalStore, Never, OpRef, Pending, Tier,
     limiter::{BoxedFuture, Internals, all_typed},
-    per_request_quota::several_quotas,
+    tier::several_quotas,
 };
 use crate::{
     decision::Policy,

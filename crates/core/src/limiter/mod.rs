@@ -41,42 +41,38 @@
 
 #[doc(hidden)]
 pub mod any;
-#[allow(
-    clippy::exhaustive_enums,
-    clippy::exhaustive_structs,
-    reason = "hidden"
-)]
-#[doc(hidden)]
-pub mod apply_operation;
-#[doc(hidden)]
-pub mod async_limiter;
 mod call;
 #[cfg(feature = "governor")]
 mod governor;
 #[doc(hidden)]
 pub mod joint;
+#[allow(
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    reason = "hidden"
+)]
+#[doc(hidden)]
+pub mod limit;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 #[doc(hidden)]
 pub mod limiter;
 #[doc(hidden)]
 pub mod local;
-pub(crate) mod per_request_quota;
 mod quota_change;
-pub(crate) mod tier;
 #[allow(
     clippy::exhaustive_enums,
     clippy::exhaustive_structs,
     reason = "hidden"
 )]
 #[doc(hidden)]
-pub mod tier_quotas;
+pub mod subject;
 #[allow(
     clippy::exhaustive_enums,
     clippy::exhaustive_structs,
     reason = "hidden"
 )]
 #[doc(hidden)]
-pub mod tier_set;
+pub mod tier;
 
 #[doc(hidden)]
 pub use self::any::AnyLimiter;
@@ -85,14 +81,19 @@ pub use self::governor::{GovernorLimiter, GovernorMiddleware};
 #[doc(hidden)]
 pub use self::joint::UnitsOf;
 #[doc(hidden)]
+pub use self::limit::{ChangingLimits, InForce};
+#[doc(hidden)]
 pub use self::limiter::BoxedFuture;
 #[doc(hidden)]
 pub use self::limiter::Internals;
 #[doc(hidden)]
-pub use self::tier_set::{ChangingLimits, InForce};
 pub use self::{
-    any::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
-    async_limiter::BoxedLimiter,
+    any::AsyncLimiter,
+    limiter::Limiter,
+    local::{LocalLimiter, LocalStore},
+};
+pub use self::{
+    any::{BoxedLimiter, FromAsync, FromLimiter, FromQuota, IntoLimiter},
     call::{Call, Charge, Numbers, OpRef, OwnedCharge},
     joint::{IntoMembers, JointLimiter, KeyedLimit, Member},
     limiter::{Facts, Never, Pending, PendingFuture},
@@ -100,14 +101,6 @@ pub use self::{
         LocalLimiterBuilder, LocalStoreBuilder, RestoreError, RestoreErrorKind, SaveError,
         SaveErrorKind, Saved,
     },
-    per_request_quota::RequestQuota,
     quota_change::QuotaChange,
-    tier::Tier,
-    tier_quotas::OnChange,
-};
-#[doc(hidden)]
-pub use self::{
-    async_limiter::AsyncLimiter,
-    limiter::Limiter,
-    local::{LocalLimiter, LocalStore},
+    tier::{OnChange, RequestQuota, Tier},
 };

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{LocalLimiter, OnChange, tier_quotas::numbers};
+use super::{LocalLimiter, OnChange, tier::numbers};
 use crate::{
     algorithm::{least_limit_begins, long_window_begins},
     clock::{ManualClock, Timestamp},

@@ -7,12 +7,7 @@
 mod calendar;
 #[cfg(feature = "calendar")]
 mod calendar_quotas;
-mod display;
 mod owned_quota;
-#[doc(hidden)]
-pub mod parse;
-#[doc(hidden)]
-pub mod priority;
 #[cfg(feature = "serde")]
 mod serde;
 #[allow(
@@ -21,13 +16,11 @@ mod serde;
     reason = "hidden"
 )]
 #[doc(hidden)]
-pub mod settings;
+pub mod text;
 mod validate;
 #[doc(hidden)]
 pub mod value;
 mod varying;
-#[cfg(feature = "calendar")]
-mod zone;
 
 use std::{
     fmt,
@@ -43,17 +36,14 @@ pub(crate) use self::owned_quota::DEFAULT_NAME;
 #[doc(hidden)]
 pub use self::validate::{MAX_COUNT, MAX_REFILL_NANOS, MIN_INTERVAL_NANOS, check_name};
 pub(crate) use self::value::Kind;
+#[doc(hidden)]
+pub use self::value::{Fitted, Priority, Quota};
 #[cfg(feature = "calendar")]
-pub(crate) use self::{calendar::CalendarUnit, zone::kept_zone};
+pub(crate) use self::{calendar::CalendarUnit, calendar_quotas::kept_zone};
 pub use self::{
     calendar::TimeOfDay,
     owned_quota::{IntoQuotas, OwnedQuota, QuotaList},
     value::Algorithm,
-};
-#[doc(hidden)]
-pub use self::{
-    priority::Priority,
-    value::{Fitted, Quota},
 };
 
 const MAX_LEN: usize = 32;

@@ -8,7 +8,10 @@ use serde::{
     ser::SerializeStruct as _,
 };
 
-use super::{OwnedQuota, Quota, QuotaList, display::Values, settings::SETTINGS};
+use super::{
+    OwnedQuota, Quota, QuotaList,
+    text::{SETTINGS, Values},
+};
 
 const RATE: &str = "rate";
 const NAME: &str = "name";

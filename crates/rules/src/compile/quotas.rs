@@ -23,7 +23,7 @@ use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},
     quota::{
         OwnedQuota, Quota, TimeOfDay,
-        settings::{Accepts, SETTINGS, Setting},
+        text::{Accepts, SETTINGS, Setting},
     },
 };
 

@@ -6,7 +6,7 @@ use http::{HeaderName, Method};
 use ipnet::IpNet;
 
 pub(crate) use tower_ratelimit_client_ip::client_ip::{IntoNetwork as _, unmapped};
-use tower_ratelimit_core::quota::parse::period;
+use tower_ratelimit_core::quota::text::period;
 
 /// A duration that is not zero, such as `15m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {

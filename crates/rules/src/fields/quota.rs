@@ -8,7 +8,7 @@ use tower_ratelimit_rulefile::fields::{
 
 use super::spend;
 use tower_ratelimit_core::quota::{
-    settings::{Accepts, SETTINGS},
+    text::{Accepts, SETTINGS},
     value::ALGORITHMS,
 };
 

@@ -8,7 +8,7 @@ use tower_ratelimit_rulefile::fields::{
 
 use crate::spend::UsagePlace;
 use tower_ratelimit_budgets::{llm::Llm, prices::TokenRates};
-use tower_ratelimit_core::quota::settings::MAX_NUMBER;
+use tower_ratelimit_core::quota::text::MAX_NUMBER;
 use tower_ratelimit_layer::rate_limit::{Exhausted, Missing};
 
 const MAX_WEIGHT: u64 = 1_000_000;

@@ -22,7 +22,7 @@ use tower_ratelimit_core::{
     headers::Headers,
     limiter::{
         Charge, Limiter, OnChange, OpRef, Tier,
-        tier_set::{LimitTerms, TierSet},
+        limit::{LimitTerms, TierSet},
     },
 };
 use tower_ratelimit_layer::{

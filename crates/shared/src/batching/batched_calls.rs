@@ -16,7 +16,7 @@ use crate::{
 };
 use tower_ratelimit_core::{
     decision::{Decision, Op},
-    limiter::tier_set::Chosen,
+    limiter::limit::Chosen,
 };
 use tower_ratelimit_store::error::StoreError;
 

@@ -20,7 +20,7 @@ use crate::{
 use tower_ratelimit_core::{
     clock::Timestamp,
     decision::{Decision, Op, Policy, QuotaStatus},
-    limiter::tier_set::{Chosen, LimitTerms, TierSet},
+    limiter::limit::{Chosen, LimitTerms, TierSet},
     quota::Quota,
     small_list::SmallList,
 };

@@ -29,7 +29,7 @@ use tower_ratelimit_core::{
     algorithm::State,
     clock::Timestamp,
     decision::{Decision, Op, Policy, QuotaStatus},
-    limiter::tier_set::{Chosen, LimitTerms, TierSet},
+    limiter::limit::{Chosen, LimitTerms, TierSet},
     quota::Quota,
 };
 

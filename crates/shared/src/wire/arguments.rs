@@ -162,7 +162,7 @@ mod tests {
 
     use super::{super::plan::Plan, *};
     use tower_ratelimit_core::{
-        limiter::tier_set::{Chosen, LimitTerms, TierSet},
+        limiter::limit::{Chosen, LimitTerms, TierSet},
         quota::Quota,
     };
 

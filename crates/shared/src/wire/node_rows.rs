@@ -6,7 +6,7 @@ use super::{
 };
 use tower_ratelimit_core::{
     algorithm::{CounterIndex, Held, Meter, State},
-    limiter::tier_quotas::TierQuotas,
+    limiter::tier::TierQuotas,
 };
 
 pub(super) const ROW: usize = 28;

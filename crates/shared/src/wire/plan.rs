@@ -15,8 +15,8 @@ use tower_ratelimit_core::{
     algorithm::{CounterIndex, Meter, Most, State, TokenBucket, View},
     decision::{Op, Policy},
     limiter::{
-        tier_quotas::{AllQuotas, TierPlace, TierQuotas},
-        tier_set::{Chosen, TierIndex, TierSet},
+        limit::{Chosen, TierIndex, TierSet},
+        tier::{AllQuotas, TierPlace, TierQuotas},
     },
     quota::{Algorithm, Priority, Quota},
 };

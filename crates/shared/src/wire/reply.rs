@@ -616,7 +616,7 @@ mod tests {
     use super::*;
     use crate::wire::plan::Plan;
     use tower_ratelimit_core::{
-        limiter::tier_set::{Chosen, LimitTerms, TierSet},
+        limiter::limit::{Chosen, LimitTerms, TierSet},
         quota::Quota,
     };
 

@@ -10,7 +10,7 @@ use tower_ratelimit_core::{
     },
     clock::Timestamp,
     decision::Op,
-    limiter::{apply_operation::Block, tier_quotas::TierQuotas, tier_set::TierSet},
+    limiter::{limit::TierSet, subject::Block, tier::TierQuotas},
     quota::MAX_REFILL_NANOS,
 };
 

@@ -18,7 +18,7 @@ use crate::{
     error::ConfigError,
     limiter::{
         call::{Charged, OpRef, decision_about},
-        tier_set::{ChangingLimits, SingleBucket},
+        limit::{ChangingLimits, SingleBucket},
     },
     quota::{MAX_REFILL_NANOS, Priority},
 };

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::wire::{StoreCall, node_message::RowStatus, reply};
-use tower_ratelimit_core::{clock::Timestamp, limiter::tier_set::Chosen};
+use tower_ratelimit_core::{clock::Timestamp, limiter::limit::Chosen};
 
 /// Ten nodes hold units while the bucket refills, and spend all of them at once: no more than the burst.
 #[test]

@@ -12,7 +12,7 @@ use tower_ratelimit_core::{
     algorithm::View,
     clock::Timestamp,
     decision::{Decision, Op},
-    limiter::tier_set::{Chosen, LimitTerms, TierSet},
+    limiter::limit::{Chosen, LimitTerms, TierSet},
     quota::Quota,
 };
 

@@ -27,7 +27,7 @@
 --
 -- Twins in crates/core/src/algorithm/decide.rs: charge, judge, spend, refund.
 -- Twins in meter.rs: with_capacity = part.
--- Twins in apply_operation.rs: available = room, count = uses_up, blocked_for = left.
+-- Twins in subject.rs: available = room, count = uses_up, blocked_for = left.
 -- Twins in stored_value.rs: read_states, read, counted = write_states.
 -- Twins in arguments.rs: read_receipt = push_receipt.
 

@@ -2,10 +2,8 @@
 
 use std::{mem, ops::Range};
 
-use super::{
-    entries::{InShard, Newcomer, ShardRoom, StoreShard},
-    locks::{ShardIndex, Shards},
-    stored_limit::{StoredCounters, StoredLimit},
+use super::shard::{
+    InShard, Newcomer, ShardIndex, ShardRoom, Shards, StoreShard, StoredCounters, StoredLimit,
 };
 use crate::{
     algorithm::{EvictionWeight, Judgement, Meter, State, States, Verdict, View},
@@ -15,11 +13,11 @@ use crate::{
     hash::KeyHash,
     key::Key,
     limiter::{
-        apply_operation::{Apply, Block, Subject, decided, ruled},
         call::{Charge, Numbers, OpRef},
+        limit::Chosen,
         local::eviction::EntryIndex,
-        tier_quotas::{TierIndex, TierQuotas},
-        tier_set::Chosen,
+        subject::{Apply, Block, Subject, decided, ruled},
+        tier::{TierIndex, TierQuotas},
     },
     quota::Priority,
     small_list::SmallList,

@@ -1,10 +1,8 @@
 //! `LocalStore`: one table for many limits.
 
 mod call;
-mod entries;
-mod locks;
+mod shard;
 mod store_table;
-mod stored_limit;
 
 use std::{
     fmt,
@@ -14,8 +12,8 @@ use std::{
 };
 
 pub(super) use self::{
+    shard::{ONLY_LIMIT, StoredCounters, StoredLimit},
     store_table::StoreTable,
-    stored_limit::{ONLY_LIMIT, StoredCounters, StoredLimit},
 };
 use super::{
     eviction::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},

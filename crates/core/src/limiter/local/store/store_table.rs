@@ -12,9 +12,10 @@ use std::{
 
 use super::{
     call::{Changes, Keys, PreparedCall, QuotaCharge, Terms, UsualCall, charge_all},
-    entries::{ShardRoom, StoreShard},
-    locks::{Locked, Mutex, MutexGuard, ShardIndex, Shards, lock},
-    stored_limit::{CountersInForce, StoredCounters, StoredLimit, shard_of_tag},
+    shard::{
+        CountersInForce, Locked, Mutex, MutexGuard, ShardIndex, ShardRoom, Shards, StoreShard,
+        StoredCounters, StoredLimit, lock, shard_of_tag,
+    },
 };
 use crate::{
     algorithm::{EvictionWeight, Most},
@@ -24,8 +25,8 @@ use crate::{
     hash::{KeyHash, KeyHasher},
     key::Key,
     limiter::{
-        apply_operation::Block,
         call::{Call, Charge},
+        limit::{ChangingLimits, NamedQuota, TierSet},
         local::{
             eviction::{Capacity, LogBudget},
             state_file::{
@@ -33,7 +34,7 @@ use crate::{
                 Saved, SavedEntry, SavedLimit,
             },
         },
-        tier_set::{ChangingLimits, NamedQuota, TierSet},
+        subject::Block,
     },
     lock::unpoisoned,
     log::{self, Code},

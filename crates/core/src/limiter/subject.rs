@@ -1,11 +1,11 @@
-//! Applies an operation to one key under its lock: tier, block, and the count of responses. Blocks deny keys until an instant.
+//! The subject: the states and the block of a key. An operation is applied to it under its lock.
 
 use std::time::Duration;
 
 use super::{
     call::OpRef,
-    tier_quotas::{TierIndex, TierQuotas},
-    tier_set::TierSet,
+    limit::TierSet,
+    tier::{TierIndex, TierQuotas},
 };
 use crate::{
     algorithm::{Counters, Held, Judgement, State, States, Verdict, View},

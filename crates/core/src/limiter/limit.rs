@@ -11,26 +11,29 @@ use std::{
     time::Duration,
 };
 
-#[doc(hidden)]
-pub use super::tier_quotas::TierIndex;
 use super::{
     call::OpRef,
     limiter::Facts,
-    per_request_quota::{LoggedQuotas, OwnQuota, several_quotas},
-    tier::Tier,
-    tier_quotas::{AllQuotas, Counter, OnChange, TierPlace, TierQuotas, counter_mark},
+    tier::{
+        AllQuotas, Counter, LoggedQuotas, OnChange, OwnQuota, Tier, TierPlace, TierQuotas,
+        counter_mark, several_quotas,
+    },
 };
-use crate::algorithm::CounterIndex;
-use crate::quota::Algorithm;
 use crate::{
-    algorithm::{Bucket, ClockSkew, EvictionWeight, Meter, Most, State},
+    algorithm::{Bucket, ClockSkew, CounterIndex, EvictionWeight, Meter, Most, State},
     clock::ClockReading,
     decision::{Op, Policy, REQUEST_TIER},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     lock::unpoisoned,
     log::{self, Code},
-    quota::{Fitted, IntoQuotas, Kind, MAX_REFILL_NANOS, OwnedQuota, Priority, Quota, check_name},
+    quota::{
+        Algorithm, Fitted, IntoQuotas, Kind, MAX_REFILL_NANOS, OwnedQuota, Priority, Quota,
+        check_name,
+    },
 };
+
+#[doc(hidden)]
+pub use super::tier::TierIndex;
 
 /// The quotas of all tiers, in force.
 #[derive(Debug, Clone)]
