@@ -14,7 +14,7 @@ use tower_ratelimit_rulefile::{
 };
 
 use super::{
-    compile::{Setup, SourceFile, compile},
+    compile::{SourceFile, compile, context::Setup},
     matcher::Authenticator,
     rule::Rule,
     rule_set::{Rules, RulesOrigin},

@@ -6,12 +6,12 @@ use tower_ratelimit_rulefile::{
     document::Node,
     fields::{
         Field, Number, Parsed,
-        Shape::{Map, Number as AsNumber, Text as AsText},
+        Shape::{Either, Map, Number as AsNumber, Table as InTable, Text as AsText},
         Table, Tree,
     },
 };
 
-use super::{compile::context::Context, fields::parsers};
+use super::compile::context::{Context, header_name, method};
 pub(crate) use tower_ratelimit_layer::key::sent_value::lines_in_any_spelling;
 
 /// The parts of a cost. The largest that applies counts.
@@ -62,9 +62,15 @@ fn header_cost(value: &[u8], max: u32) -> u32 {
     number.unwrap_or(max).min(max)
 }
 
-pub(super) const MAX_COST: u64 = 1_000_000;
+const MAX_COST: u64 = 1_000_000;
 
-pub(super) static COST: Table = Table::new(
+pub(super) static COST: Field<Tree> = Field::tree(
+    "cost",
+    Either(&[AsNumber(0, MAX_COST), InTable(&COST_TABLE)]),
+    "How many units a request takes. Default: 1.",
+);
+
+static COST_TABLE: Table = Table::new(
     "cost",
     "The largest of the parts that apply.",
     &[&DEFAULT, &METHOD, &HEADER],
@@ -94,7 +100,7 @@ pub(super) static HEADER_NAME: Field<Parsed<HeaderName>> = Field::parsed(
     "name",
     AsText("x-cost"),
     ProblemCode::R01,
-    parsers::header_name,
+    header_name,
     "The header. One that is no number, or above `max`, counts as `max`.",
 )
 .required();
@@ -115,7 +121,7 @@ impl Context<'_> {
         }
         let mut methods = Vec::new();
         for entry in METHOD.entries(node) {
-            let method = parsers::method(&entry.key);
+            let method = method(&entry.key);
             if let Some(method) = self.value(ProblemCode::R01, &entry.key_span, method) {
                 self.check_method(&method, &entry.key_span);
                 let cost = entry.value.number().and_then(units);

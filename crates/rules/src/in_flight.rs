@@ -7,12 +7,15 @@ use tower_ratelimit_rulefile::{
     document::{Node, NodeEntry},
     fields::{
         Field, Parsed,
-        Shape::{self, Map, NumberOfReader, Text as AsText},
+        Shape::{self, Either, Map, NumberOfReader, Table as InTable, Text as AsText},
         Table, Text, Tree,
     },
 };
 
-use super::{compile::context::Context, fields::parsers, rule_quotas::Allowance};
+use super::{
+    compile::context::{Context, duration},
+    rule_quotas::Allowance,
+};
 use tower_ratelimit_core::{
     decision::{Policy, Unit},
     quota::check_name,
@@ -45,9 +48,15 @@ impl InFlightRule {
     }
 }
 
-pub(super) const MOST: Shape = NumberOfReader(1, u16::MAX as u64);
+const MOST: Shape = NumberOfReader(1, u16::MAX as u64);
 
-pub(super) static IN_FLIGHT: Table = Table::new(
+pub(super) static IN_FLIGHT: Field<Tree> = Field::tree(
+    "in_flight",
+    Either(&[MOST, InTable(&IN_FLIGHT_TABLE)]),
+    "The most requests of a key that run at the same time, from 1 to 65535, or a table. A rule with it needs no `quota`. Default: any number.",
+);
+
+static IN_FLIGHT_TABLE: Table = Table::new(
     "in_flight",
     "A limit on requests that run at the same time.",
     &[&MAX, &TIERS, &NAME, &LEASE],
@@ -76,9 +85,20 @@ static LEASE: Field<Parsed<Duration>> = Field::parsed(
     "lease",
     AsText("1m"),
     ProblemCode::R08,
-    parsers::lease,
+    lease,
     "The time after which the permits of a node that crashed are free again, from 1s to 24h; in Redis only. Default: 1m.",
 );
+
+/// The time of a lease. Renewals come three times in it, so a shorter one would be lost to the first delay.
+fn lease(text: &str) -> Result<Duration, String> {
+    let lease = duration(text)?;
+    let accepted = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
+    if accepted.contains(&lease) {
+        Ok(lease)
+    } else {
+        Err(format!("a lease of {text:?}; accepted are 1s to 24h"))
+    }
+}
 
 impl<'c> Context<'c> {
     pub(super) fn in_flight(

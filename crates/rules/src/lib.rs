@@ -29,9 +29,9 @@
 //
 // A file, when it is read:
 // 1. `builder.rs` collects texts and what the application registers, and reads paths again for a reload.
-// 2. `compile/merge_files.rs` reads the settings of all files, and `compile/rules.rs` each rule, by the fields of
-//    `fields/`, which also write the schema. Names of other rules are resolved last (`compile/references.rs`). The
-//    result is a list of `Rule`s, or all `Problem`s together.
+// 2. `compile/mod.rs` reads the settings of all files, and `compile/rules.rs` each rule, by fields that also write the
+//    schema. Names of other rules are resolved last (`compile/references.rs`). The result is a list of `Rule`s, or all
+//    `Problem`s together.
 // 3. `rule_set.rs` makes `Rules` of the list: an index of the rules by method and first segment (`select.rs`), and the
 //    limiters of each rule, which `store.rs` builds in the process or in Redis.
 //
@@ -52,7 +52,6 @@ mod compile;
 mod cors_origins;
 mod cost;
 mod explain;
-mod fields;
 mod in_flight;
 mod key;
 mod layer;
@@ -67,7 +66,18 @@ mod select;
 mod spend;
 mod store;
 
-pub mod reference;
+/// The reference of rule files: every field, with an example and the messages about mistakes.
+///
+/// [budgets-bytes]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html#bytes
+/// [budgets-charge]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html#what-a-request-is-charged
+/// [budgets-rules]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/budgets/index.html#rule-files
+/// [varying]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/index.html#limits-that-vary-by-the-time-of-day
+/// [varying-in-zones]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/index.html#times-of-day-in-a-zone
+/// [priority-shares]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/limits/index.html#priority-shares
+/// [lines]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/troubleshooting/index.html#lines-in-the-log
+/// [mcp-page]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/mcp/index.html
+#[doc = include_str!("../docs/rules.md")]
+pub mod reference {}
 
 pub use tower_ratelimit_rulefile::{Format, Problem, RulesError};
 
@@ -75,9 +85,9 @@ pub use tower_ratelimit_rulefile::{Format, Problem, RulesError};
 pub use self::layer::RulesWatch;
 pub use self::{
     builder::RulesBuilder,
+    compile::schema,
     cors_origins::CorsOrigins,
     explain::{ExplainedLimit, Explanation, RuleExplanation, RuleReason, RulesOutcome},
-    fields::schema,
     layer::{
         HoldingRulesFuture, HoldingRulesLayer, HoldingRulesLimit, RulesFuture, RulesHandle,
         RulesLayer, RulesLimit,

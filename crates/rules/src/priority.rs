@@ -11,7 +11,10 @@ use tower_ratelimit_rulefile::{
     },
 };
 
-use super::{compile::context::Context, fields::parsers, rule_quotas::Allowance};
+use super::{
+    compile::context::{Context, header_name},
+    rule_quotas::Allowance,
+};
 use tower_ratelimit_core::quota::Priority;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +70,13 @@ impl ClassHeader {
 
 const WHOLE: u64 = 100;
 
-pub(super) static PRIORITY: Table = Table::new(
+pub(super) static PRIORITY: Field<Tree> = Field::table(
+    "priority",
+    &PRIORITY_TABLE,
+    "Which share of its quotas a request may use; one that only its share denies is shed: 503. Default: all of them.",
+);
+
+static PRIORITY_TABLE: Table = Table::new(
     "priority",
     "The share of the limit that a request may use: the same for all requests, or by their class.",
     &[&SHARE, &HEADER, &SHARES, &DEFAULT],
@@ -83,7 +92,7 @@ pub(super) static HEADER: Field<Parsed<HeaderName>> = Field::parsed(
     "header",
     AsText("x-class"),
     ProblemCode::R01,
-    parsers::header_name,
+    header_name,
     "The header with the class. Let a proxy or an outer layer write it: a client would choose the best class.",
 );
 

@@ -148,6 +148,20 @@ pub enum RequestPart {
     CustomKey(String),
 }
 
+impl RequestPart {
+    /// The header of this name. A name that is none is reported elsewhere.
+    pub(super) fn header(name: &str) -> Option<Self> {
+        name.parse().ok().map(Self::Header)
+    }
+
+    /// The headers with a call of MCP.
+    pub(super) fn of_mcp() -> impl Iterator<Item = Self> {
+        ["mcp-method", "mcp-name"]
+            .into_iter()
+            .filter_map(Self::header)
+    }
+}
+
 /// A part of requests, and a rule that reads it. Returned by [`Rules::needs`](super::Rules::needs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,17 +1,17 @@
 //! The state of a compilation: the report, and the values that hold for all rules.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use http::HeaderName;
+use http::{HeaderName, Method};
 use tower_ratelimit_rulefile::{
     Problem, ProblemCode, Report, Span, document::Node, listed, nearest,
 };
 
-use crate::{
-    cors_origins::CorsOrigins, fields::parsers, key::RuleKey, matcher::Authenticator,
-    spend::CountedUnits,
+use crate::{cors_origins::CorsOrigins, key::RuleKey, matcher::Authenticator, spend::CountedUnits};
+use tower_ratelimit_core::{
+    key::{IpPrefix, KeyExtractor},
+    quota::text::period,
 };
-use tower_ratelimit_core::key::{IpPrefix, KeyExtractor};
 
 /// The keys and settings that the application registers in code.
 #[derive(Clone, Default)]
@@ -93,6 +93,31 @@ impl<'c> Context<'c> {
     }
 
     pub(crate) fn header_name(&mut self, name: &str, span: &Span) -> Option<HeaderName> {
-        self.value(ProblemCode::R01, span, parsers::header_name(name))
+        self.value(ProblemCode::R01, span, header_name(name))
+    }
+}
+
+pub(crate) fn header_name(text: &str) -> Result<HeaderName, String> {
+    let name = text.parse();
+    name.map_err(|_| format!("{text:?} is no header's name"))
+}
+
+/// A duration that is not zero, such as `15m`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    match period(text) {
+        Ok(Duration::ZERO) => {
+            Err("a duration of zero has no effect; leave the field out".to_owned())
+        }
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+pub(crate) fn method(text: &str) -> Result<Method, String> {
+    let upper = text.to_ascii_uppercase();
+    match Method::from_bytes(upper.as_bytes()) {
+        Ok(Method::HEAD) => Err("HEAD counts as GET: say GET".to_owned()),
+        Ok(method) => Ok(method),
+        Err(_) => Err(format!("{text:?} is no method")),
     }
 }

@@ -1,21 +1,100 @@
-//! Keys of files.
+//! The key of a rule: its field, and what reads it.
 
 use http::HeaderName;
 use tower_ratelimit_rulefile::{
     Problem, ProblemCode,
     document::{Node, NodeEntry, NodeValue},
+    fields::{
+        Field,
+        Shape::{self, Either, List, Named, Table as InTable, Text as AsText},
+        Table, Text, Tree,
+    },
     listed, nearest,
 };
 
 use super::context::Context;
 use crate::{
-    fields::key::{COOKIE, CUSTOM, FIRST_OF, HEADER, PATH_PARAM, QUERY, SECRET_HEADER, WORDS},
     key::{HostKey, MAX_PARTS, RuleKey, Unregistered},
+    rule::RequestPart,
 };
 use tower_ratelimit_layer::key::{
     BasicUser, BearerToken, Cookie, QueryParameter, RequestMethod, peer::PeerIp, route::Global,
     sent_value::Header,
 };
+
+pub(super) static KEY: Field<Tree> = Field::tree(
+    "key",
+    KEY_SHAPE,
+    "Who is counted: client_ip, peer_ip, global, bearer_token, basic_user, method, host, route, mcp_tool, or a table; a list counts by all of its parts together. Default: that of `defaults`.",
+);
+
+pub(super) static DEFAULT_KEY: Field<Tree> = Field::tree(
+    "key",
+    KEY_SHAPE,
+    "The key of rules without one. Default: client_ip.",
+);
+
+/// The keys that are words.
+static WORDS: [&str; 9] = [
+    "client_ip",
+    "peer_ip",
+    "global",
+    "bearer_token",
+    "basic_user",
+    "method",
+    "host",
+    "route",
+    "mcp_tool",
+];
+
+static KEY_SHAPE: Shape = Named("key", &KEY_CHOICES);
+
+static KEY_CHOICES: Shape = Either(&[AsText("client_ip"), List(&KEY_SHAPE), InTable(&KEY_TABLE)]);
+
+static KEY_TABLE: Table = Table::new(
+    "key_table",
+    "A key that has a name.",
+    &[
+        &HEADER,
+        &SECRET_HEADER,
+        &COOKIE,
+        &QUERY,
+        &PATH_PARAM,
+        &FIRST_OF,
+        &CUSTOM,
+    ],
+)
+.one_field();
+
+static HEADER: Field<Text> = Field::text("header", "x-tenant", "The value of a header.");
+
+static SECRET_HEADER: Field<Text> = Field::text(
+    "secret_header",
+    "x-api-key",
+    "The digest of a header's value, which is kept nowhere.",
+);
+
+static COOKIE: Field<Text> = Field::text("cookie", "session", "The digest of a cookie.");
+
+static QUERY: Field<Text> = Field::text("query", "api_key", "The digest of a query parameter.");
+
+static PATH_PARAM: Field<Text> = Field::text(
+    "path_param",
+    "id",
+    "The segment that `{id}` of the rule's path or route matched.",
+);
+
+static FIRST_OF: Field<Tree> = Field::tree(
+    "first_of",
+    List(&KEY_SHAPE),
+    "The first key that the request has.",
+);
+
+static CUSTOM: Field<Text> = Field::text(
+    "custom",
+    "account",
+    "A key that the application registered under this name.",
+);
 
 /// Words of other limiters for the client's address.
 const ADDRESSES: [&str; 6] = [
@@ -171,6 +250,51 @@ fn name(node: &Node) -> String {
                 }
             });
             named.collect()
+        }
+    }
+}
+
+/// The header and the query parameter that are a part of a key.
+pub(super) fn header_and_query(key: &Node) -> [Option<&Node>; 2] {
+    [&HEADER, &QUERY].map(|field| part(key, field))
+}
+
+fn part<'n>(key: &'n Node, field: &Field<Text>) -> Option<&'n Node> {
+    match &key.value {
+        NodeValue::Scalar(_) => None,
+        NodeValue::List(parts) => parts.iter().find_map(|item| part(item, field)),
+        NodeValue::Table(_) => {
+            let choice = || part(FIRST_OF.of(key)?, field);
+            field.node(key).or_else(choice)
+        }
+    }
+}
+
+/// Adds the parts of requests that a key reads.
+pub(super) fn request_parts(key: &Node, parts: &mut Vec<RequestPart>) {
+    match &key.value {
+        NodeValue::Scalar(scalar) => match &*scalar.text {
+            "bearer_token" => parts.push(RequestPart::BearerToken),
+            "basic_user" => parts.push(RequestPart::BasicUser),
+            "host" => parts.push(RequestPart::Host),
+            "route" => parts.push(RequestPart::Route),
+            "mcp_tool" => parts.extend(RequestPart::of_mcp()),
+            _ => {}
+        },
+        NodeValue::List(items) => items.iter().for_each(|item| request_parts(item, parts)),
+        NodeValue::Table(entries) => {
+            for entry in entries {
+                let name = entry.value.text();
+                if FIRST_OF.is(entry) {
+                    request_parts(&entry.value, parts);
+                } else if HEADER.is(entry) || SECRET_HEADER.is(entry) {
+                    parts.extend(name.and_then(RequestPart::header));
+                } else if COOKIE.is(entry) {
+                    parts.extend(name.map(|name| RequestPart::Cookie(name.into())));
+                } else if CUSTOM.is(entry) {
+                    parts.extend(name.map(|name| RequestPart::CustomKey(name.into())));
+                }
+            }
         }
     }
 }

@@ -1,26 +1,202 @@
-//! Matches of files.
+//! The match of a rule: its fields, and what reads them.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderName, Method, header};
+use ipnet::IpNet;
 use tower_ratelimit_rulefile::{
     ProblemCode,
     document::Node,
-    pattern::{Glob, PathPattern, expression_in_text},
-    weekly_time_window::{Days, TimeWindow},
+    fields::{
+        Boolean, Field, Parsed,
+        Shape::{self, Boolean as AsBoolean, Either, Many, Map, Table as InTable, Text as AsText},
+        Table, Tree,
+    },
+    pattern::{Glob, HostPattern, PathPattern, expression_in_text},
+    weekly_time_window::{Days, TimeWindow, minute_of_day, zone},
 };
 
-use super::context::Context;
+use super::context::{Context, method};
 use crate::{
-    fields::{
-        matching::{
-            AUTHENTICATED, CLIENT, DAYS, FROM, HEADER, HOST, IGNORE_CASE, MCP, MCP_METHOD,
-            MCP_TOOL, METHOD, NOT, PATH, QUERY, ROUTE, TIME, TO, ZONE,
-        },
-        parsers,
-    },
     matcher::{Authenticator, HeaderCondition, Matcher, McpCondition, Pattern},
+    rule::RequestPart,
 };
+use tower_ratelimit_client_ip::client_ip::unmapped;
+
+pub(super) static MATCH: Field<Tree> = Field::table(
+    "match",
+    &MATCH_TABLE,
+    "The requests that it is about; all fields have to fit. Default: every request.",
+);
+
+static MATCH_TABLE: Table = Table::new(
+    "match",
+    "The requests that a rule is about: all fields have to fit, and of a list one value.",
+    &[
+        &METHOD,
+        &PATH,
+        &ROUTE,
+        &HOST,
+        &HEADER,
+        &QUERY,
+        &MCP,
+        &CLIENT,
+        &AUTHENTICATED,
+        &TIME,
+        &NOT,
+        &IGNORE_CASE,
+    ],
+);
+
+static METHOD: Field<Parsed<Method>> = Field::parsed(
+    "method",
+    Many(&AsText("POST")),
+    ProblemCode::R01,
+    method,
+    "The method. HEAD counts as GET.",
+);
+
+static PATH: Field<Tree> = Field::tree(
+    "path",
+    Many(&AsText("/api/{id}/**")),
+    "Patterns of the path: `{id}` is one segment, `*` any part of one, `**` at the end all that follows.",
+);
+
+static ROUTE: Field<Parsed<Box<str>>> = Field::parsed(
+    "route",
+    Many(&AsText("/users/{id}")),
+    ProblemCode::R06,
+    route,
+    "The route that axum matched, as it was registered; clients cannot vary it.",
+);
+
+pub(super) static HOST: Field<Parsed<HostPattern>> = Field::parsed(
+    "host",
+    Many(&AsText("*.example.com")),
+    ProblemCode::R01,
+    HostPattern::new,
+    "The host, without its port; `*.` in front stands for one label or more.",
+);
+
+pub(super) static HEADER: Field<Tree> = Field::tree(
+    "header",
+    Map(&Either(&[AsBoolean, Many(&AsText("*bot*"))])),
+    "Patterns of headers with `*`; `true` is any value, `false` means absent. Of several lines one has to fit.",
+);
+
+pub(super) static QUERY: Field<Tree> = Field::tree(
+    "query",
+    Map(&Either(&[AsBoolean, Many(&AsText("full"))])),
+    "The same of query parameters.",
+);
+
+pub(super) static MCP: Field<Tree> = Field::table(
+    "mcp",
+    &MCP_TABLE,
+    "The call of the Model Context Protocol, by the body if it is read, otherwise by the fields `Mcp-Method` and `Mcp-Name`. A limit also fits a POST whose fields are missing or cannot be read.",
+);
+
+static MCP_TABLE: Table = Table::new(
+    "mcp",
+    "A call of the Model Context Protocol.",
+    &[&MCP_METHOD, &MCP_TOOL],
+);
+
+static MCP_METHOD: Field<Tree> = Field::tree(
+    "method",
+    Many(&AsText("tools/*")),
+    "Patterns of the method with `*`.",
+);
+
+static MCP_TOOL: Field<Tree> = Field::tree(
+    "tool",
+    Many(&AsText("search")),
+    "Patterns of the name of the tool that `tools/call` calls, with `*`.",
+);
+
+pub(super) static CLIENT: Field<Parsed<IpNet>> = Field::parsed(
+    "client",
+    Many(&AsText("203.0.113.0/24")),
+    ProblemCode::R10,
+    network,
+    "Addresses and networks of clients, found as `client_ip` says.",
+);
+
+pub(super) static AUTHENTICATED: Field<Boolean> = Field::boolean(
+    "authenticated",
+    "Whether the application takes the request for authenticated.",
+);
+
+static TIME: Field<Tree> = Field::tree("time", TIMES, "When the rule is in force.");
+
+pub(super) static NOT: Field<Tree> =
+    Field::table("not", &MATCH_TABLE, "A match that must not fit.");
+
+static IGNORE_CASE: Field<Boolean> = Field::boolean(
+    "ignore_case",
+    "Whether case makes no difference in `path`, `header` and `query`. Default: false.",
+);
+
+pub(super) static TIMES: Shape = Many(&InTable(&TIME_TABLE));
+
+static TIME_TABLE: Table = Table::new(
+    "time",
+    "A time of day, from `from` until just before `to`.",
+    &[&FROM, &TO, &DAYS, &ZONE],
+);
+
+static FROM: Field<Parsed<u32>> = Field::parsed(
+    "from",
+    AsText("22:00"),
+    ProblemCode::R08,
+    minute_of_day,
+    "Default: 00:00.",
+);
+
+static TO: Field<Parsed<u32>> = Field::parsed(
+    "to",
+    AsText("06:00"),
+    ProblemCode::R08,
+    minute_of_day,
+    "Default: 24:00. Before `from` it is on the next day.",
+);
+
+static DAYS: Field<Parsed<Days>> = Field::parsed(
+    "days",
+    Many(&AsText("mon-fri")),
+    ProblemCode::R08,
+    Days::parse,
+    "Days of the week on which it begins: mon, tue, wed, thu, fri, sat, sun, and ranges of these. Default: all.",
+);
+
+pub(super) static ZONE: Field<Parsed<i32>> = Field::parsed(
+    "zone",
+    AsText("+05:30"),
+    ProblemCode::R08,
+    zone,
+    "UTC, or its distance from UTC; in a schedule that is `weighted` also a name such as Europe/Berlin. Default: UTC.",
+);
+
+fn route(text: &str) -> Result<Box<str>, String> {
+    if text.starts_with('/') {
+        Ok(text.into())
+    } else {
+        Err(format!("the route {text:?} does not begin with a slash"))
+    }
+}
+
+fn network(text: &str) -> Result<IpNet, String> {
+    let text = text.trim();
+    let address = text.parse::<IpAddr>();
+    let network = address.map(|ip| IpNet::from(ip.to_canonical()));
+    let network = network.or_else(|_| text.parse().map(unmapped));
+    network.map_err(|_| {
+        format!(
+            "{text:?} is neither an address such as \"203.0.113.7\" nor a network such as \
+             \"203.0.113.0/24\""
+        )
+    })
+}
 
 /// The fields whose values are words without case, or begin with one (RFC 9110, 9111 and 9112).
 static WITH_CASELESS_WORDS: [HeaderName; 15] = [
@@ -73,7 +249,7 @@ impl<'c> Context<'c> {
 
     fn methods(&mut self, node: &Node) -> Option<Box<[Method]>> {
         for item in METHOD.node(node)?.items() {
-            if let Some(Ok(method)) = item.text().map(parsers::method) {
+            if let Some(Ok(method)) = item.text().map(method) {
                 self.check_method(&method, &item.span);
             }
         }
@@ -193,4 +369,25 @@ impl<'c> Context<'c> {
 fn resembles_boolean(text: &str) -> bool {
     let words = ["true", "false", "yes", "no", "on", "off", "null", "~", ""];
     words.iter().any(|word| text.eq_ignore_ascii_case(word))
+}
+
+/// Adds the parts of requests that a match reads.
+pub(super) fn request_parts(node: &Node, parts: &mut Vec<RequestPart>) {
+    for entry in node.entries() {
+        let value = &entry.value;
+        if HEADER.is(entry) {
+            let names = value.entries().iter().map(|entry| entry.key.as_str());
+            parts.extend(names.filter_map(RequestPart::header));
+        } else if MCP.is(entry) {
+            parts.extend(RequestPart::of_mcp());
+        } else if HOST.is(entry) {
+            parts.push(RequestPart::Host);
+        } else if ROUTE.is(entry) {
+            parts.push(RequestPart::Route);
+        } else if AUTHENTICATED.is(entry) {
+            parts.push(RequestPart::Authenticated);
+        } else if NOT.is(entry) {
+            request_parts(value, parts);
+        }
+    }
 }

@@ -1,31 +1,146 @@
-//! Quotas of files: texts, tables, lists and templates.
+//! The quotas of a rule, by tier or by time: their fields, and what reads texts, tables, lists and templates.
 
 use std::borrow::Cow;
 
+use http::HeaderName;
 use tower_ratelimit_rulefile::{
-    ProblemCode, Span, document::Node, weekly_time_window::zone as distance_from_utc,
+    ProblemCode, Span,
+    document::Node,
+    fields::{
+        Boolean, Field, Parsed,
+        Shape::{self, Either, List, Map, Named, Table as InTable, Text as AsText},
+        Table, Text, Tree,
+    },
+    weekly_time_window::zone as distance_from_utc,
 };
 
-use super::context::Context;
-use crate::{
-    fields::{
-        matching::ZONE as ZONE_OF_TIME,
-        quota::{COUNTS, NAME, RATE},
-        rule::{
-            DEFAULT_TIER, IN_FLIGHT, OF_QUOTAS, QUOTA, RULE, SCHEDULE, SCHEDULED_QUOTA,
-            SCHEDULED_TIME, TIER, TIER_HEADER, TIER_QUOTAS, WEIGHTED,
-        },
-    },
-    rule_quotas::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
+use super::{
+    context::{Context, header_name},
+    match_conditions::{TIMES, ZONE as ZONE_OF_TIME},
+    spend::COUNTED,
 };
+use crate::rule_quotas::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled};
 use tower_ratelimit_core::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
     quota::{
         OwnedQuota, Quota, TimeOfDay,
         text::{Accepts, SETTINGS, Setting},
+        value::ALGORITHMS,
     },
 };
+
+pub(super) static QUOTA: Field<Tree> = Field::tree(
+    "quota",
+    QUOTAS,
+    "What is allowed: a quota, several as a list or with semicolons between them, a name of `quotas`, or `unlimited`.",
+);
+
+pub(super) static TIER: Field<Tree> = Field::table(
+    "tier",
+    &TIER_TABLE,
+    "Quotas by the value of a header, instead of `quota`.",
+);
+
+pub(super) static SCHEDULE: Field<Tree> = Field::tree(
+    "schedule",
+    List(&InTable(&SCHEDULED)),
+    "Quotas by the time of day; the first that fits is used instead of `quota`, and counts go on.",
+);
+
+pub(super) static WEIGHTED: Field<Boolean> = Field::boolean(
+    "weighted",
+    "Whether `schedule` makes one window whose limit varies by the time of day, weighted across each change. Default: false.",
+);
+
+/// Quotas by the value of a header.
+static TIER_TABLE: Table = Table::new(
+    "tier",
+    "Quotas by the value of a header. Counts belong to the key, whichever tier it is in.",
+    &[&TIER_HEADER, &DEFAULT_TIER, &TIER_QUOTAS],
+);
+
+pub(super) static TIER_HEADER: Field<Parsed<HeaderName>> = Field::parsed(
+    "header",
+    AsText("x-plan"),
+    ProblemCode::R01,
+    header_name,
+    "The header. Let a proxy or an outer layer write it: a client would choose the best plan.",
+)
+.required();
+
+static DEFAULT_TIER: Field<Text> = Field::text(
+    "default",
+    "free",
+    "The tier of requests without the header, or with a value that is none of `quotas`.",
+)
+.required();
+
+static TIER_QUOTAS: Field<Tree> =
+    Field::tree("quotas", Map(&QUOTAS), "The quotas of each tier.").required();
+
+static SCHEDULED: Table = Table::new(
+    "schedule",
+    "A quota at a time of day.",
+    &[&SCHEDULED_TIME, &SCHEDULED_QUOTA],
+);
+
+static SCHEDULED_TIME: Field<Tree> = Field::tree("time", TIMES, "When it is used.").required();
+
+static SCHEDULED_QUOTA: Field<Tree> =
+    Field::tree("quota", QUOTAS, "What is allowed then.").required();
+
+/// One quota or several: a text, a list or a table.
+pub(super) static QUOTAS: Shape = Named("quotas", &QUOTAS_CHOICES);
+
+static QUOTAS_CHOICES: Shape = Either(&[
+    AsText("100/minute"),
+    List(&ONE_QUOTA),
+    InTable(&QUOTA_TABLE),
+]);
+
+static ONE_QUOTA: Shape = Either(&[AsText("100/minute"), InTable(&QUOTA_TABLE)]);
+
+static QUOTA_TABLE: Table = Table::new(
+    "the quota",
+    "A quota in fields; the text says the same in words.",
+    &[
+        &RATE, &NAME, &OF[0], &OF[1], &OF[2], &OF[3], &OF[4], &OF[5], &OF[6], &OF[7], &COUNTS,
+        &OF[8], &OF[9], &OF[10],
+    ],
+);
+
+/// The fields of the settings, in the order of their table.
+static OF: [Field<Tree>; SETTINGS.len()] = {
+    let mut fields = [COUNTS; SETTINGS.len()];
+    let mut at = 0;
+    while at < fields.len() {
+        let setting = &SETTINGS[at];
+        let shape = match setting.accepts {
+            Accepts::Number(least, most) => Shape::Number(least, most),
+            Accepts::Period | Accepts::Text => AsText(setting.example),
+            Accepts::Algorithm => Shape::Words(&ALGORITHMS),
+        };
+        fields[at] = Field::tree(setting.field, shape, setting.about);
+        at += 1;
+    }
+    fields
+};
+
+static RATE: Field<Text> =
+    Field::text("rate", "100/minute", "The limit and its period.").required();
+
+static NAME: Field<Text> = Field::text(
+    "name",
+    "day",
+    "Its name among several. Default: made of its rate.",
+);
+
+static COUNTS: Field<Tree> = Field::tree(
+    "counts",
+    COUNTED,
+    "The units that it counts: requests, or those that responses use, as the rule's `spend` reads them. Default: requests.",
+);
 
 const MINUTE_MICROS: u64 = 60_000_000;
 const MINUTES_A_DAY: usize = 24 * 60;
@@ -45,21 +160,7 @@ impl<'c> Context<'c> {
             self.no_use(rule, others, "beside `tier`");
             return self.tiers(tier, name);
         }
-        let Some(quota) = QUOTA.of(rule) else {
-            if IN_FLIGHT.of(rule).is_some() {
-                self.no_use(rule, OF_QUOTAS, "in a rule without `quota`");
-                return Some(Allowance::Always(None));
-            }
-            // A misspelt field is reported, and is the cause.
-            if RULE.has_unknown(rule) {
-                return None;
-            }
-            let message = format!(
-                "the rule {name:?} limits nothing: it has no `quota`, no `tier` and no `in_flight`"
-            );
-            self.report(ProblemCode::R02, &rule.span, message);
-            return None;
-        };
+        let quota = QUOTA.of(rule)?;
         let otherwise = self.quota_set(quota, name);
         let is_weighted = WEIGHTED.of(rule).unwrap_or(false);
         let Some(schedule) = SCHEDULE.of(rule) else {
@@ -227,7 +328,7 @@ impl<'c> Context<'c> {
         (rule, at): (&str, usize),
         policy: String,
     ) -> RuleQuota {
-        let counts = self.counts(item);
+        let counts = COUNTS.of(item).and_then(|node| self.counts(node));
         let counter = CounterId::new(rule, at, quota, counts.as_ref());
         let mut shape = quota.quota();
         if counts.is_some() {

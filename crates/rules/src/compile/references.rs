@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use tower_ratelimit_rulefile::{ProblemCode, document::Node};
 
-use super::context::Context;
-use crate::{
-    fields::rule::{NAME, REPLACES},
-    rule::Rule,
+use super::{
+    context::Context,
+    rules::{NAME, REPLACES},
 };
+use crate::rule::Rule;
 use tower_ratelimit_core::quota::OwnedQuota;
 
 /// The most rules of a circle that a message lists.

@@ -1,28 +1,218 @@
-//! One rule of a file.
+//! A rule of a file: its fields, what reads them, and what the rule reads of requests.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    num::NonZeroU64,
+    ops::RangeInclusive,
+    time::Duration,
+};
 
-use tower_ratelimit_rulefile::{ProblemCode, document::Node, pattern::PathPattern};
-
-use super::{context::Context, request_parts_of_rule::request_parts};
-use crate::{
+use tower_ratelimit_rulefile::{
+    ProblemCode,
+    document::Node,
     fields::{
-        DEFAULT_KEY,
-        rule::{
-            ACTION, BLOCK_FOR, COST, COUNT_IF, COUNTED_STATUSES, HEADERS, IN_FLIGHT, KEY, MATCH,
-            MODE, NAME, OF_DENIALS, ON_CHANGE, ON_MISSING_KEY, PRIORITY, STOP, WAIT, of_limits,
-        },
+        Boolean, Field, OneOf, Parsed,
+        Shape::{List, Many, Text as AsText, Words},
+        Table, Text, Tree,
     },
+    pattern::PathPattern,
+};
+
+use super::{
+    context::{Context, duration},
+    keys::{self, DEFAULT_KEY, KEY},
+    match_conditions::{self, MATCH},
+    quotas::{QUOTA, SCHEDULE, TIER, TIER_HEADER, WEIGHTED},
+    spend::SPEND,
+};
+use crate::{
+    cost::{self, COST},
+    in_flight::IN_FLIGHT,
     key::{RuleKey, names},
     matcher::Matcher,
-    rule::{CountIf, Rule, RuleAction},
+    priority::{self, PRIORITY},
+    rule::{CountIf, RequestPart, Rule, RuleAction},
     rule_quotas::Allowance,
 };
 use tower_ratelimit_core::{
     headers::{Headers, IetfDraft, ResetFormat},
+    limiter::OnChange,
     quota::check_name,
 };
 use tower_ratelimit_layer::middleware::key_extraction::MissingKey;
+
+pub(super) static RULE: Table = Table::new(
+    "the rule",
+    "A rule.",
+    &[
+        &NAME,
+        &MATCH,
+        &ACTION,
+        &KEY,
+        &QUOTA,
+        &IN_FLIGHT,
+        &SPEND,
+        &TIER,
+        &SCHEDULE,
+        &WEIGHTED,
+        &COST,
+        &PRIORITY,
+        &COUNT_IF,
+        &BLOCK_FOR,
+        &WAIT,
+        &MODE,
+        &REPLACES,
+        &STOP,
+        &HEADERS,
+        &ON_MISSING_KEY,
+        &ON_CHANGE,
+    ],
+);
+
+/// The fields of every rule. Only a rule of the action `limit` or `overflow` may have others.
+static OF_ALL: [&str; 5] = ["name", "match", "action", "replaces", "stop"];
+
+/// The names of the fields that a rule of the action `limit` or `overflow` may have, and no other rule.
+fn of_limits() -> impl Iterator<Item = &'static str> {
+    let names = RULE.names();
+    names.filter(|name| !OF_ALL.contains(name))
+}
+
+/// The fields of limits that a rule of the action `overflow` may not have: they need requests that are denied.
+static OF_DENIALS: [&str; 4] = ["block_for", "wait", "in_flight", "spend"];
+
+/// The fields of limits that a rule without quotas may not have.
+static OF_QUOTAS: [&str; 9] = [
+    "spend",
+    "schedule",
+    "weighted",
+    "cost",
+    "priority",
+    "count_if",
+    "block_for",
+    "wait",
+    "on_change",
+];
+
+static ACTIONS: [(&str, RuleAction); 4] = [
+    ("limit", RuleAction::Limit),
+    ("overflow", RuleAction::Overflow),
+    ("allow", RuleAction::Allow),
+    ("deny", RuleAction::Deny),
+];
+
+/// Whether a rule only watches, by its mode.
+static MODES: [(&str, bool); 2] = [("hard", false), ("shadow", true)];
+
+pub(super) static NAME: Field<Text> = Field::text(
+    "name",
+    "login",
+    "Its name, and that of its policy in headers and metrics. 1 to 64 printable ASCII characters.",
+)
+.required();
+
+static ACTION: Field<OneOf<RuleAction>> = Field::one_of(
+    "action",
+    &ACTIONS,
+    "`limit` counts; `overflow` counts too, and passes what it denies with the field `x-ratelimit-overflow`; `allow` lets pass uncounted and `deny` answers 403, and both end the list. Default: limit.",
+);
+
+static COUNT_IF: Field<Tree> = Field::table(
+    "count_if",
+    &COUNT_IF_TABLE,
+    "Which responses count; the others are refunded. Default: all.",
+);
+
+static BLOCK_FOR: Field<Parsed<Duration>> = Field::parsed(
+    "block_for",
+    AsText("15m"),
+    ProblemCode::R08,
+    duration,
+    "How long a key that used up its quota is denied everything. Default: not at all.",
+);
+
+static WAIT: Field<Parsed<Duration>> = Field::parsed(
+    "wait",
+    AsText("500ms"),
+    ProblemCode::R08,
+    duration,
+    "How long a denied request may wait for its turn. Default: not at all.",
+);
+
+static MODE: Field<OneOf<bool>> = Field::one_of(
+    "mode",
+    &MODES,
+    "`shadow` counts and denies nothing. Default: hard.",
+);
+
+pub(super) static REPLACES: Field<Tree> = Field::tree(
+    "replaces",
+    Many(&AsText("export")),
+    "Rules that are left out where this one matches too.",
+);
+
+static STOP: Field<Boolean> = Field::boolean(
+    "stop",
+    "Whether no further rule is looked at where this one matches. Default: false.",
+);
+
+static MISSING_KEYS: [(&str, MissingKey); 3] = [
+    ("share", MissingKey::Share),
+    ("reject", MissingKey::Reject),
+    ("skip", MissingKey::Skip),
+];
+
+/// The fields of responses, and groups of them.
+static HEADER_GROUPS: [&str; 3] = ["ietf_draft11", "x_ratelimit", "x_ratelimit_retry_after"];
+
+static CHANGES: [(&str, OnChange); 2] = [("keep", OnChange::Keep), ("fresh", OnChange::Fresh)];
+
+pub(super) static ON_MISSING_KEY: Field<OneOf<MissingKey>> = Field::one_of(
+    "on_missing_key",
+    &MISSING_KEYS,
+    "What happens to a request whose client sent no key: `share` counts all such requests together, `reject` answers 400, `skip` leaves the rule out. Default: share.",
+);
+
+pub(super) static HEADERS: Field<Tree> = Field::tree(
+    "headers",
+    List(&Words(&HEADER_GROUPS)),
+    "The fields of responses, beside Retry-After. Default: [ietf_draft11, x_ratelimit].",
+);
+
+pub(super) static ON_CHANGE: Field<OneOf<OnChange>> = Field::one_of(
+    "on_change",
+    &CHANGES,
+    "What becomes of counts when a limit, burst, queue or soft share changes: `keep` goes by the old state, so a bucket that was used up gets its next unit by the new rate; `fresh` starts all keys of the rule afresh. Default: keep.",
+);
+
+static COUNT_IF_TABLE: Table =
+    Table::new("count_if", "Responses that count.", &[&COUNTED_STATUSES]);
+
+static COUNTED_STATUSES: Field<Parsed<RangeInclusive<u16>>> = Field::parsed(
+    "status",
+    Many(&AsText("401")),
+    ProblemCode::R01,
+    status_codes,
+    "Status codes, such as 401, or all of a class, such as 4xx.",
+)
+.required();
+
+/// A status code such as `401`, or all codes of a class such as `4xx`.
+fn status_codes(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let number = |digits: &str| digits.parse::<u16>().ok();
+    let codes = match text.strip_suffix("xx") {
+        Some(class) => number(class)
+            .filter(|class| (1..=5).contains(class))
+            .map(|class| class * 100..=class * 100 + 99),
+        None => number(text)
+            .filter(|code| (100..600).contains(code))
+            .map(|code| code..=code),
+    };
+    codes.ok_or_else(|| match text.strip_suffix("XX") {
+        Some(class) => format!("{text:?} is no status; did you mean \"{class}xx\"?"),
+        None => format!("{text:?} is no status; accepted are 100 to 599, and classes such as 4xx"),
+    })
+}
 
 impl<'c> Context<'c> {
     /// Reads a rule; `None` after reporting all its faults. `settings` is a digest of the settings for all rules.
@@ -38,6 +228,7 @@ impl<'c> Context<'c> {
         let (key, allowance) = limit?;
         let shadow = MODE.of(node).unwrap_or(false);
         let spend = self.spend(node, &allowance);
+        self.check_beside_spend(node, &allowance);
         let defaults = self.defaults;
         let key_node = self.key_of(node);
         let mut key_digest = DefaultHasher::new();
@@ -108,7 +299,11 @@ impl<'c> Context<'c> {
             );
             self.no_use(node, OF_DENIALS, &place);
         }
-        let allowance = self.allowance(node, name);
+        let allowance = if TIER.of(node).or(QUOTA.of(node)).is_some() {
+            self.allowance(node, name)
+        } else {
+            self.without_quota(node, name)
+        };
         let key_node = KEY.of(node);
         let key = match key_node {
             Some(key) => self.key(key),
@@ -126,6 +321,51 @@ impl<'c> Context<'c> {
             }
         }
         Some((key?, allowance?))
+    }
+
+    /// The allowance of a rule without a field for quotas, which limits requests in flight or nothing.
+    fn without_quota(&mut self, rule: &Node, name: &str) -> Option<Allowance> {
+        if IN_FLIGHT.of(rule).is_some() {
+            self.no_use(rule, OF_QUOTAS, "in a rule without `quota`");
+            return Some(Allowance::Always(None));
+        }
+        // A misspelt field is reported, and is the cause.
+        if !RULE.has_unknown(rule) {
+            let message = format!(
+                "the rule {name:?} limits nothing: it has no `quota`, no `tier` and no `in_flight`"
+            );
+            self.report(ProblemCode::R02, &rule.span, message);
+        }
+        None
+    }
+
+    /// Reports fields that cannot stand beside `spend` or a quota with `debt`.
+    fn check_beside_spend(&mut self, rule: &Node, allowance: &Allowance) {
+        let has_spend = SPEND.of(rule).is_some();
+        if let Some(entry) = BLOCK_FOR.entry(rule) {
+            let sets = allowance.sets();
+            let mut quotas = sets.iter().flat_map(|set| set.quotas());
+            let debt = quotas.find_map(|quota| NonZeroU64::new(quota.quota().debt_units()));
+            if has_spend {
+                let message = "`block_for` beside `spend`: a rule that blocks denies keys and lets none owe units; \
+                               leave one of both out";
+                self.report(ProblemCode::R15, &entry.key_span, message);
+            } else if let Some(debt) = debt {
+                let message = format!(
+                    "`block_for` with a quota of `debt` {debt}: a rule that blocks denies keys and lets none \
+                     owe units; leave one of both out"
+                );
+                self.report(ProblemCode::R04, &entry.key_span, message);
+            }
+        }
+        if let Some(entry) = MODE
+            .entry(rule)
+            .filter(|_| has_spend && MODE.of(rule) == Some(true))
+        {
+            let message = "`mode: shadow` beside `spend`: a shadow follows no body; try the limits with a rate that \
+                           denies nobody";
+            self.report(ProblemCode::R15, &entry.key_span, message);
+        }
     }
 
     /// The rule's own key, or that of `defaults`.
@@ -185,4 +425,32 @@ fn missing_parameter(parameter: &str, matcher: &Matcher) -> Option<String> {
              segment \"{{{parameter}}}\""
         )),
     }
+}
+
+/// The parts that a rule with this key reads, each once, and whether the key is made of the part.
+fn request_parts(rule: &Node, key: Option<&Node>) -> Vec<(RequestPart, bool)> {
+    let mut parts = Vec::new();
+    if let Some(found) = MATCH.of(rule) {
+        match_conditions::request_parts(found, &mut parts);
+    }
+    let tier = TIER.of(rule).and_then(|tier| TIER_HEADER.node(tier));
+    let cost = COST.of(rule).and_then(|cost| cost::HEADER.of(cost));
+    let cost = cost.and_then(|header| cost::HEADER_NAME.node(header));
+    let class = PRIORITY.of(rule).and_then(|of| priority::HEADER.node(of));
+    let names = [tier, cost, class].into_iter().flatten();
+    parts.extend(names.filter_map(Node::text).filter_map(RequestPart::header));
+    let mut key_parts = Vec::new();
+    if ACTION.of(rule).unwrap_or(RuleAction::Limit).limits()
+        && let Some(key) = key
+    {
+        keys::request_parts(key, &mut key_parts);
+    }
+    let mut all = Vec::new();
+    let parts = parts.into_iter().map(|part| (part, false));
+    for part in parts.chain(key_parts.into_iter().map(|part| (part, true))) {
+        if !all.contains(&part) {
+            all.push(part);
+        }
+    }
+    all
 }

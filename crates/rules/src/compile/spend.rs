@@ -1,39 +1,224 @@
-//! The fields `spend`, `counts` and `prices`.
+//! `spend`, `counts` and `prices`, the units that responses use: their fields, and what reads them.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    num::NonZeroU64,
-};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use http::HeaderName;
 use tower_ratelimit_rulefile::{
     ProblemCode, Span,
     document::Node,
-    fields::{Field, Number, Tree},
+    fields::{
+        Field, Number, OneOf,
+        Shape::{self, Decimal, Either, Map, Number as AsNumber, Table as InTable, Words},
+        Table, Text, Tree,
+    },
 };
 
-use super::context::Context;
+use super::context::{Context, header_name};
 use crate::{
-    fields::{
-        parsers,
-        quota::COUNTS,
-        rule::{BLOCK_FOR, MODE, SPEND},
-        spend::{
-            BODY, CACHE_WRITE, CACHE_WRITE_PRICE, CACHED, CACHED_PRICE, COUNTS_WORDS, EXHAUSTED,
-            HEADER, INPUT, INPUT_PRICE, JSON, MISSING, MODEL, OUTPUT, OUTPUT_PRICE, READ,
-            READ_WORDS, RESERVE, RESERVE_LEAST, STEP, TRAILER,
-        },
-    },
     rule::Rule,
     rule_quotas::Allowance,
     spend::{CountedUnits, SpendRule, UsagePlace},
 };
 use tower_ratelimit_budgets::{
-    llm::Pointer,
+    llm::{Llm, Pointer},
     prices::{ModelPattern, TokenRates},
 };
-use tower_ratelimit_core::tokens::Tokens;
+use tower_ratelimit_core::{quota::text::MAX_NUMBER, tokens::Tokens};
 use tower_ratelimit_layer::rate_limit::{Exhausted, Missing};
+
+pub(super) static SPEND: Field<Tree> = Field::table(
+    "spend",
+    &SPEND_TABLE,
+    "How the units that responses use are read and charged, for the quotas with `counts`.",
+);
+
+const MAX_WEIGHT: u64 = 1_000_000;
+
+/// The most bytes of a request that may be read before it is decided.
+const MAX_BODY: u64 = 1 << 20;
+
+static SPEND_TABLE: Table = Table::new(
+    "spend",
+    "How the units that responses use are read and charged.",
+    &[
+        &READ,
+        &RESERVE,
+        &RESERVE_LEAST,
+        &STEP,
+        &EXHAUSTED,
+        &MISSING,
+        &BODY,
+    ],
+);
+
+static READ: Field<Tree> = Field::tree(
+    "read",
+    Either(&[Words(&READ_WORDS), InTable(&PLACE)]),
+    "Where a response reports its usage: the format of a provider, `auto` for any of them, or a table; `bytes` for those of the bodies.",
+)
+.required();
+
+static READ_WORDS: [(&str, UsagePlace); 6] = [
+    ("auto", UsagePlace::Format(Llm::any())),
+    ("bytes", UsagePlace::Bytes),
+    ("openai", UsagePlace::Format(Llm::openai())),
+    ("responses", UsagePlace::Format(Llm::responses())),
+    ("anthropic", UsagePlace::Format(Llm::anthropic())),
+    ("gemini", UsagePlace::Format(Llm::gemini())),
+];
+
+static PLACE: Table = Table::new(
+    "spend.read",
+    "A place of a response where one number stands: the units that it used.",
+    &[&JSON, &HEADER, &TRAILER],
+)
+.one_field();
+
+static JSON: Field<Text> = Field::text(
+    "json",
+    "/usage/total_tokens",
+    "A JSON pointer into the body, or into each event of a stream: the largest number counts.",
+);
+
+static HEADER: Field<Text> = Field::text("header", "x-cost", "A header of the response.");
+
+static TRAILER: Field<Text> = Field::text("trailer", "x-cost", "A trailer of the response.");
+
+static RESERVE: Field<Number> = Field::number(
+    "reserve",
+    0..=MAX_NUMBER,
+    "The most tokens that a request reserves when it arrives; for `read: bytes` those of a body of unknown length. Default: 2048; for bytes 65536.",
+);
+
+static RESERVE_LEAST: Field<Number> = Field::number(
+    "reserve_least",
+    0..=MAX_NUMBER,
+    "The fewest tokens that a request reserves, whatever it declares; at most `reserve`. Default: 256.",
+);
+
+static STEP: Field<Number> = Field::number(
+    "step",
+    1..=MAX_NUMBER,
+    "The tokens of a further charge while the response passes. Default: 256; for bytes 65536.",
+);
+
+static EXHAUSTIONS: [(&str, Exhausted); 2] =
+    [("finish", Exhausted::Finish), ("end", Exhausted::End)];
+
+static EXHAUSTED: Field<OneOf<Exhausted>> = Field::one_of(
+    "exhausted",
+    &EXHAUSTIONS,
+    "A response for which nothing is left: `finish` continues it, and the key owes; `end` ends it with an error. Default: finish.",
+);
+
+static TREATMENTS: [(&str, Missing); 3] = [
+    ("estimate", Missing::Estimate),
+    ("keep", Missing::Keep),
+    ("give_back", Missing::GiveBack),
+];
+
+static MISSING: Field<OneOf<Missing>> = Field::one_of(
+    "missing",
+    &TREATMENTS,
+    "The charge for a response without a report: the estimate of its text, all that is charged, or nothing. Default: estimate.",
+);
+
+static BODY: Field<Number> = Field::number(
+    "body",
+    0..=MAX_BODY,
+    "The most bytes of a JSON request that are read for its reservation; 0 reads none. Default: 65536.",
+);
+
+/// The units that a quota counts: a word, or weights.
+pub(super) static COUNTED: Shape = Either(&[Words(&COUNTS_WORDS), InTable(&WEIGHTS)]);
+
+/// The words, with what each counts of a token; `None` for those that count something else.
+static COUNTS_WORDS: [(&str, Option<TokenRates>); 10] = [
+    ("requests", None),
+    ("tokens", Some(TokenRates::of(1, 1))),
+    ("uncached_tokens", Some(UNCACHED)),
+    ("input_tokens", Some(TokenRates::of(1, 0))),
+    ("output_tokens", Some(TokenRates::of(0, 1))),
+    ("micro_usd", None),
+    // The number at a place of the response that the rule names.
+    ("units", Some(TokenRates::of(1, 1))),
+    ("bytes", Some(TokenRates::of(1, 1))),
+    ("request_bytes", Some(TokenRates::of(1, 0))),
+    ("response_bytes", Some(TokenRates::of(0, 1))),
+];
+
+const UNCACHED: TokenRates = TokenRates {
+    cached_input: 0,
+    ..TokenRates::of(1, 1)
+};
+
+static WEIGHTS: Table = Table::new(
+    "counts",
+    "The units of a token by its kind.",
+    &[&INPUT, &CACHED, &CACHE_WRITE, &OUTPUT, &MODEL],
+);
+
+static INPUT: Field<Number> = Field::number(
+    "input",
+    0..=MAX_WEIGHT,
+    "The units of a token of input. Default: 0.",
+);
+
+static CACHED: Field<Number> = Field::number(
+    "cached",
+    0..=MAX_WEIGHT,
+    "The units of a token of input that was read from a cache. Default: those of input.",
+);
+
+static CACHE_WRITE: Field<Number> = Field::number(
+    "cache_write",
+    0..=MAX_WEIGHT,
+    "The units of a token of input that was written to a cache. Default: those of input.",
+);
+
+static OUTPUT: Field<Number> = Field::number(
+    "output",
+    0..=MAX_WEIGHT,
+    "The units of a token of output. Default: 0.",
+);
+
+static MODEL: Field<Tree> = Field::tree(
+    "model",
+    Map(&AsNumber(0, MAX_WEIGHT)),
+    "Factors of models, by a name with at most one `*`. The first that fits counts. Default: 1.",
+);
+
+/// The prices of a model, in dollars for a million tokens.
+pub(super) static PRICE: Table = Table::new(
+    "the price",
+    "The prices of a model, in dollars for a million tokens.",
+    &[
+        &INPUT_PRICE,
+        &CACHED_PRICE,
+        &CACHE_WRITE_PRICE,
+        &OUTPUT_PRICE,
+    ],
+);
+
+static INPUT_PRICE: Field<Tree> = Field::tree("input", Decimal, "The price of input.").required();
+
+static CACHED_PRICE: Field<Tree> = Field::tree(
+    "cached",
+    Decimal,
+    "The price of input that was read from a cache. Default: that of input.",
+);
+
+static CACHE_WRITE_PRICE: Field<Tree> = Field::tree(
+    "cache_write",
+    Decimal,
+    "The price of input that was written to a cache. Default: that of input.",
+);
+
+static OUTPUT_PRICE: Field<Tree> = Field::tree(
+    "output",
+    Decimal,
+    "The price of output. Default: 0, as for embeddings.",
+);
 
 /// The tokens that a request reserves at most, and those of a step, by default.
 const RESERVE_TOKENS: u64 = 2_048;
@@ -80,8 +265,7 @@ impl<'c> Context<'c> {
     }
 
     /// The units that a quota counts; `None` for requests, and after a fault.
-    pub(super) fn counts(&mut self, quota: &'c Node) -> Option<CountedUnits> {
-        let node = COUNTS.of(quota)?;
+    pub(super) fn counts(&mut self, node: &'c Node) -> Option<CountedUnits> {
         let Some(text) = node.text() else {
             return self.weights(node);
         };
@@ -143,16 +327,6 @@ impl<'c> Context<'c> {
                 let message = "a quota with `counts` in a rule without `spend`, such as `spend: {read: auto}`";
                 self.report(ProblemCode::R12, &rule.span, message);
             }
-            let sets = allowance.sets();
-            let mut quotas = sets.iter().flat_map(|set| set.quotas());
-            let debt = quotas.find_map(|quota| NonZeroU64::new(quota.quota().debt_units()));
-            if let (Some(debt), Some(entry)) = (debt, BLOCK_FOR.entry(rule)) {
-                let message = format!(
-                    "`block_for` with a quota of `debt` {debt}: a rule that blocks denies keys and lets none \
-                     owe units; leave one of both out"
-                );
-                self.report(ProblemCode::R04, &entry.key_span, message);
-            }
             return None;
         };
         if let Some(entry) = SPEND.entry(rule) {
@@ -167,16 +341,6 @@ impl<'c> Context<'c> {
                                `{rate: 100000/minute, counts: tokens}`";
                 self.report(ProblemCode::R12, &entry.key_span, message);
             }
-        }
-        if let Some(entry) = BLOCK_FOR.entry(rule) {
-            let message = "`block_for` beside `spend`: a rule that blocks denies keys and lets none owe units; \
-                           leave one of both out";
-            self.report(ProblemCode::R15, &entry.key_span, message);
-        }
-        if let Some(entry) = MODE.entry(rule).filter(|_| MODE.of(rule) == Some(true)) {
-            let message = "`mode: shadow` beside `spend`: a shadow follows no body; try the limits with a rate that \
-                           denies nobody";
-            self.report(ProblemCode::R15, &entry.key_span, message);
         }
         let read = self.usage_place(READ.of(node)?)?;
         let (reserve, step, body) = match read {
@@ -226,7 +390,7 @@ impl<'c> Context<'c> {
             Some(_) => (&HEADER, UsagePlace::Header),
             None => (&TRAILER, UsagePlace::Trailer),
         };
-        let name = parsers::header_name(field.of(node)?);
+        let name = header_name(field.of(node)?);
         let span = &field.node(node).unwrap_or(node).span;
         self.value(ProblemCode::R13, span, name).map(of)
     }

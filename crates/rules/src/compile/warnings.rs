@@ -1,24 +1,30 @@
-//! Warnings about rules without faults: unreachable ones, and those that clients can evade or use up for others.
+//! Warnings about rules without faults: unreachable ones, those that clients can evade or use up for others, and values
+//! that are probably mistakes.
 
 use std::collections::HashSet;
 
-use http::header;
+use http::{Method, header};
 use tower_ratelimit_rulefile::{
-    ProblemCode,
-    document::{Node, NodeValue},
-    fields::{Field, Text, Tree},
+    Problem, ProblemCode, Span,
+    document::{Node, NodeEntry},
+    fields::{Field, Tree},
+    nearest,
+    pattern::expression_in_path,
 };
 
-use super::{context::Context, likely_mistakes, spend};
+use super::{
+    context::Context,
+    keys,
+    match_conditions::{AUTHENTICATED, CLIENT, HEADER, HOST, MATCH, MCP, NOT, QUERY},
+    quotas::{TIER, TIER_HEADER},
+    spend,
+};
 use crate::{
-    fields::{
-        key::{self, FIRST_OF},
-        matching::{AUTHENTICATED, CLIENT, HEADER, HOST, MCP, NOT, QUERY},
-        rule::{MATCH, PRIORITY, TIER, TIER_HEADER},
-    },
+    cost::{self, COST},
     matcher::{Matcher, Pattern},
-    priority,
+    priority::{self, PRIORITY},
     rule::{Rule, RuleAction},
+    rule_quotas::QuotaSet,
 };
 
 /// The most rules that each other one is compared with.
@@ -57,7 +63,7 @@ pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
             ends.push(rule);
         }
         chosen_by_clients(rule, node, context);
-        likely_mistakes::warn(rule, node, context);
+        without_effect(rule, node, context);
         spend::warn(rule, node, context);
         if rule.action.limits() && !rule.overflows() {
             shared_by_all(rule, node, context);
@@ -96,16 +102,16 @@ fn covers(own: &Matcher, other: &Matcher) -> bool {
 fn chosen_by_clients(rule: &Rule, node: &Node, context: &mut Context<'_>) {
     let key = context.key_of(node);
     let key = key.filter(|_| rule.action.limits());
-    let key_part = |field| key.and_then(|key| key_part(key, field));
+    let [key_header, key_query] = key.map(keys::header_and_query).unwrap_or_default();
     let tier = TIER.of(node).and_then(|tier| TIER_HEADER.node(tier));
     let class = PRIORITY.of(node).and_then(|of| priority::HEADER.node(of));
     let name = |node: &Node| node.text().unwrap_or_default().to_owned();
     let found = [
-        key_part(&key::HEADER).map(|header| {
+        key_header.map(|header| {
             let cause = format!("the key is the header {:?}", name(header));
             (header, cause, "it has as many limits as it likes")
         }),
-        key_part(&key::QUERY).map(|query| {
+        key_query.map(|query| {
             let cause = format!("the key is the query parameter {:?}", name(query));
             (query, cause, "it has as many limits as it likes")
         }),
@@ -211,18 +217,6 @@ fn chosen_field<'n>(matcher: &'n Node, others: &[&Field<Tree>]) -> Option<(&'n N
         })
 }
 
-fn key_part<'n>(key: &'n Node, field: &Field<Text>) -> Option<&'n Node> {
-    match &key.value {
-        NodeValue::Scalar(_) => None,
-        NodeValue::List(parts) => parts.iter().find_map(|part| key_part(part, field)),
-        NodeValue::Table(_) => {
-            let choices = FIRST_OF.of(key);
-            let choice = || key_part(choices?, field);
-            field.node(key).or_else(choice)
-        }
-    }
-}
-
 /// Warns of a limit that one client can use up for all.
 fn shared_by_all(rule: &Rule, node: &Node, context: &mut Context<'_>) {
     let is_global = |key: &&Node| key.text() == Some("global");
@@ -233,5 +227,112 @@ fn shared_by_all(rule: &Rule, node: &Node, context: &mut Context<'_>) {
         let message = "all clients share this limit, so that one of them can use it up for all; \
                        put a limit for each client beside it";
         context.report(ProblemCode::W23, &key.span, message);
+    }
+}
+
+/// The methods of the IANA registry.
+const REGISTERED: &str = "ACL BASELINE-CONTROL BIND CHECKIN CHECKOUT CONNECT COPY DELETE GET HEAD LABEL LINK LOCK MERGE \
+    MKACTIVITY MKCALENDAR MKCOL MKREDIRECTREF MKWORKSPACE MOVE OPTIONS ORDERPATCH PATCH POST PRI \
+    PROPFIND PROPPATCH PUT QUERY REBIND REPORT SEARCH TRACE UNBIND UNCHECKOUT UNLINK UNLOCK UPDATE \
+    UPDATEREDIRECTREF VERSION-CONTROL";
+
+impl Context<'_> {
+    /// Warns of segments such as `:id`, the parameters of other routers, and of regular expressions.
+    pub(super) fn check_path(&mut self, node: &Node) {
+        for item in node.items() {
+            let text = item.text().unwrap_or_default();
+            if let Some(message) = expression_in_path(text) {
+                self.report(ProblemCode::W29, &item.span, message);
+            }
+            let segments = text.split('/');
+            for segment in segments.filter(|segment| segment.starts_with(':')) {
+                let message = format!(
+                    "the segment {segment:?} is compared as it stands; a parameter is \"{{{}}}\"",
+                    &segment[1..]
+                );
+                self.report(ProblemCode::W26, &item.span, message);
+            }
+        }
+    }
+
+    /// Warns of methods that are probably misspelt.
+    pub(crate) fn check_method(&mut self, method: &Method, span: &Span) {
+        let registered = REGISTERED.split(' ');
+        if registered.clone().any(|known| known == method.as_str()) {
+            return;
+        }
+        let message = format!("{:?} is no registered method", method.as_str());
+        let suggestion = nearest(method.as_str(), registered);
+        let problem = Problem::new(ProblemCode::W27, span, message).suggest(suggestion);
+        self.report.add(problem);
+    }
+
+    /// Warns of a name that looks like the absence of a value.
+    pub(super) fn check_null(&mut self, name: &str, is_quoted: bool, span: &Span) {
+        if !is_quoted && matches!(name, "~" | "null" | "Null" | "NULL") {
+            let message = format!(
+                "{name:?} without quotes is a name here, where YAML has no value: put it in quotes, \
+                 or choose another"
+            );
+            self.report(ProblemCode::W29, span, message);
+        }
+    }
+
+    /// Warns of names of a table that look like the absence of a value.
+    pub(super) fn check_null_keys(&mut self, entries: &[NodeEntry]) {
+        for entry in entries {
+            self.check_null(&entry.key, entry.key_quoted, &entry.key_span);
+        }
+    }
+}
+
+/// Warns of fields of a rule that have no effect.
+fn without_effect(rule: &Rule, node: &Node, context: &mut Context<'_>) {
+    let negated = MATCH.of(node).and_then(|found| NOT.entry(found));
+    if let Some(not) = negated
+        && not.value.entries().is_empty()
+    {
+        let message = format!(
+            "`not` without fields matches every request, so that {:?} matches none; leave it out",
+            rule.name
+        );
+        context.report(ProblemCode::W29, &not.key_span, message);
+    }
+    if rule.action.limits() {
+        never_admitted(rule, node, context);
+    }
+}
+
+/// Warns of costs that no set of the rule's quotas ever admits.
+fn never_admitted(rule: &Rule, node: &Node, context: &mut Context<'_>) {
+    if rule.allowance.may_be_unlimited() {
+        return;
+    }
+    let admitted = |set: &QuotaSet| {
+        let quotas = set.quotas().map(|quota| quota.quota());
+        let most = quotas.map(|quota| quota.capacity().saturating_add(quota.extra()));
+        most.min().unwrap_or(u64::MAX)
+    };
+    let Some(largest) = rule.allowance.sets().into_iter().map(admitted).max() else {
+        return;
+    };
+    let Some(cost) = COST.of(node) else { return };
+    let header = cost::HEADER.of(cost);
+    let max = header.and_then(|header| cost::HEADER_MAX.node(header));
+    let default = cost.number().map(|_| cost).or(cost::DEFAULT.node(cost));
+    let methods = cost::METHOD.entries(cost).iter().map(|entry| &entry.value);
+    for node in default.into_iter().chain(max).chain(methods) {
+        if let Some(cost) = node.number().filter(|cost| *cost > largest) {
+            let effect = if rule.overflows() {
+                "always overflows"
+            } else {
+                "never passes"
+            };
+            let message = format!(
+                "a request that costs {cost} {effect}: the quota of {:?} admits {largest} at once",
+                rule.name
+            );
+            context.report(ProblemCode::W28, &node.span, message);
+        }
     }
 }
