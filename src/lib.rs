@@ -186,8 +186,8 @@ pub use tower_ratelimit_core::{
     Priority, Quota,
 };
 pub use tower_ratelimit_layer::{
-    key::{peer::PeerIp, route::Global, sent_value::Header},
-    middleware::key_extraction::MissingKey,
+    key::{Global, PeerIp, sent_value::Header},
+    middleware::settings::MissingKey,
     rate_limit::{layer::RateLimitLayer, spending::SpendLayer},
 };
 #[cfg(feature = "shared")]

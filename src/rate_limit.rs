@@ -127,4 +127,4 @@ pub use tower_ratelimit_layer::rate_limit::{
     UploadLayer,
 };
 #[cfg(feature = "tokio")]
-pub use tower_ratelimit_layer::rate_limit::{settled, spending::partly_read_body::DeclaredBody};
+pub use tower_ratelimit_layer::rate_limit::{DeclaredBody, settled};

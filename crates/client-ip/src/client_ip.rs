@@ -27,7 +27,7 @@ use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind, KeyError},
     log::{Code, Watch},
 };
-pub use tower_ratelimit_layer::key::peer::peer_ip;
+pub use tower_ratelimit_layer::key::peer_ip;
 
 /// The client's address behind proxies, IPv6 grouped by /64.
 ///
@@ -46,7 +46,7 @@ pub use tower_ratelimit_layer::key::peer::peer_ip;
 /// A proxy appends the address it got the request from to a header, and a client can send that
 /// header with anything in it. So only what a trusted proxy wrote is believed:
 ///
-/// 1. The peer of the connection, see [`PeerIp`](tower_ratelimit_layer::key::peer::PeerIp), is the client if it is no trusted
+/// 1. The peer of the connection, see [`PeerIp`](tower_ratelimit_layer::key::PeerIp), is the client if it is no trusted
 ///    proxy. No header is read.
 /// 2. Else the entries of the one chosen header are read from the right, the last line first. One
 ///    that is a trusted proxy leads on to the left; the first that is none is the client. If all
@@ -133,7 +133,7 @@ impl ClientIp {
     /// prefer [`hops(1)`](Self::hops).
     ///
     /// Takes texts, addresses and [`ipnet::IpNet`], see [`IntoNetwork`]. Without any, no header is
-    /// ever read, as for [`PeerIp`](tower_ratelimit_layer::key::peer::PeerIp).
+    /// ever read, as for [`PeerIp`](tower_ratelimit_layer::key::PeerIp).
     ///
     /// # Panics
     ///
@@ -245,7 +245,7 @@ impl ClientIp {
     /// # Errors
     ///
     /// [`KeyError::unavailable`] when the request has no peer address, as for
-    /// [`PeerIp`](tower_ratelimit_layer::key::peer::PeerIp).
+    /// [`PeerIp`](tower_ratelimit_layer::key::PeerIp).
     pub fn resolve(&self, parts: &Parts) -> Result<ClientAddress, KeyError> {
         let peer = peer_ip(parts)?.to_canonical();
         if !self.trust.covers(peer, 0) {

@@ -10,7 +10,7 @@ use std::{
 use http_body::{Body, Frame};
 
 use super::in_flight::Permit;
-pub(crate) use tower_ratelimit_layer::middleware::followed_body::{Follow, Followed};
+pub(crate) use tower_ratelimit_layer::middleware::body::{Follow, Followed};
 
 /// The body of a response, which counts as in flight until it ends or is dropped.
 pub type ConcurrencyBody<B> = Followed<B, HeldPermits>;

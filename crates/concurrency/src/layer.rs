@@ -42,11 +42,10 @@ use tower_ratelimit_core::{
 };
 use tower_ratelimit_layer::{
     middleware::{
-        followed_body::Followed,
+        body::Followed,
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
-        key_extraction::{MissingKey, PerRequest},
         responder::{KeyStage, Responder},
-        settings::CommonSettings,
+        settings::{CommonSettings, MissingKey, PerRequest},
     },
     observe::{Decided, Observer},
 };

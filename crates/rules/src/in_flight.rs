@@ -1,6 +1,10 @@
-//! `in_flight`: the limit of a rule on requests that run at the same time.
+//! `in_flight`: the limit of a rule on requests that run at the same time, and the tables that count them.
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, Weak},
+    time::Duration,
+};
 
 use tower_ratelimit_rulefile::{
     ProblemCode,
@@ -16,9 +20,12 @@ use super::{
     compile::context::{Context, duration},
     rule_quotas::Allowance,
 };
+use tower_ratelimit_concurrency::{InFlight, PendingGrant, Permit, PermitSource, Permits};
 use tower_ratelimit_core::{
     decision::{Policy, Unit},
-    quota::check_name,
+    key::Key,
+    lock::unpoisoned,
+    quota::{Priority, check_name},
 };
 
 /// The most requests of a key that run at the same time.
@@ -167,5 +174,73 @@ impl<'c> Context<'c> {
             }
         }
         most.into()
+    }
+}
+
+/// The requests in flight of each rule by its name, which survive a reload. A table exists while a rule or a permit of it does.
+#[derive(Clone, Default)]
+pub(super) struct InFlightTables(Arc<Mutex<HashMap<Box<str>, Weak<InFlight>>>>);
+
+pub(super) struct InFlightLimit {
+    table: Arc<InFlight>,
+    /// By the index of the tier; only the first if all tiers have one number.
+    by_tier: Box<[Permits]>,
+}
+
+impl InFlightTables {
+    fn of(&self, rule: &str) -> Arc<InFlight> {
+        let mut tables = unpoisoned(self.0.lock());
+        if let Some(table) = tables.get(rule).and_then(Weak::upgrade) {
+            return table;
+        }
+        tables.retain(|_, table| table.strong_count() > 0);
+        let table = Arc::new(InFlight::new());
+        tables.insert(rule.into(), Arc::downgrade(&table));
+        table
+    }
+
+    /// The limit of a rule. `sources` are by the index of the tier.
+    pub(super) fn limit(
+        &self,
+        (rule, limit): (&str, &InFlightRule),
+        sources: &[PermitSource],
+    ) -> InFlightLimit {
+        let table = self.of(rule);
+        let of_tier = |(tier, source): (usize, &PermitSource)| {
+            Permits::counted_in(Arc::clone(&table), limit.policy(tier), source.clone())
+        };
+        InFlightLimit {
+            by_tier: sources.iter().enumerate().map(of_tier).collect(),
+            table,
+        }
+    }
+}
+
+impl InFlightLimit {
+    fn index(&self, set_index: usize) -> usize {
+        if set_index < self.by_tier.len() {
+            set_index
+        } else {
+            0
+        }
+    }
+
+    pub(super) fn policy(&self, set_index: usize) -> &Policy {
+        self.by_tier[self.index(set_index)].policy()
+    }
+
+    pub(super) fn acquire(&self, set_index: usize, key: Key) -> PendingGrant {
+        self.by_tier[self.index(set_index)].acquire(key, Priority::CRITICAL)
+    }
+
+    /// A permit of this process alone, also if other nodes count theirs.
+    pub(super) fn acquire_here(&self, set_index: usize, key: Key) -> Option<Permit> {
+        let limit = self.policy(set_index).limit();
+        let acquired = self.table.acquire(key, limit).ok();
+        acquired.map(|(permit, _)| permit)
+    }
+
+    pub(super) fn table(&self) -> &InFlight {
+        &self.table
     }
 }

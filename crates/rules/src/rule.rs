@@ -18,7 +18,7 @@ use tower_ratelimit_core::{
     headers::Headers,
     limiter::{OnChange, limit::LimitTerms},
 };
-use tower_ratelimit_layer::middleware::key_extraction::MissingKey;
+use tower_ratelimit_layer::middleware::settings::MissingKey;
 
 /// The effect of a rule on requests that match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -38,7 +38,7 @@ use tower_ratelimit_core::{
 };
 use tower_ratelimit_layer::{
     mcp::{Mcp, McpBatch},
-    middleware::key_extraction::MissingKey,
+    middleware::settings::MissingKey,
 };
 
 /// The result of all rules for a request.

@@ -33,7 +33,7 @@ use tower_ratelimit_core::{
     clock::{self, NoTimer},
     log::{self, Code},
 };
-pub use tower_ratelimit_layer::rate_limit::spending::partly_read_body::DeclaredBody;
+pub use tower_ratelimit_layer::rate_limit::DeclaredBody;
 use tower_ratelimit_layer::{
     middleware::gate::take_ready,
     spend::{Declared, content_length},

@@ -19,8 +19,7 @@ use super::{
     reject::refuse,
 };
 use crate::{
-    key::sent_value::lines_in_any_spelling, middleware::gate::take_ready,
-    rate_limit::spending::partly_read_body::DeclaredBody,
+    key::sent_value::lines_in_any_spelling, middleware::gate::take_ready, rate_limit::DeclaredBody,
 };
 use tower_ratelimit_core::{
     clock::{self, NoTimer},

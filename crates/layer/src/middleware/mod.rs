@@ -4,7 +4,7 @@
 //! rejection. What is charged is a matter of each layer: `rate_limit/`, `concurrency/`, `crates/rules/src/layer/`.
 //!
 //! 1. A layer's builder collects `settings.rs`, and makes a `KeyStage` of them (`responder.rs`).
-//! 2. For each request the stage reads the switch, the lists and the extractor (`key_extraction.rs`). A request
+//! 2. For each request the stage reads the switch, the lists and the extractor (`settings.rs`). A request
 //!    without a key is rejected, shares a key with all such, or passes, by the kind of the error.
 //! 3. The layer decides. Its result is a `RequestOutcome` (`gate.rs`): the request passes, is rejected, or waits
 //!    with the instance of the inner service that was ready for it.
@@ -18,9 +18,8 @@
 //! and without fields. Requests without the header share a key, or get 400 if the layer has
 //! `MissingKey::Reject` for them. All others have a key of their own.
 
-pub mod followed_body;
+pub mod body;
 pub mod gate;
-pub mod key_extraction;
 pub mod responder;
 pub mod settings;
 pub(crate) mod setup_diagnostics;

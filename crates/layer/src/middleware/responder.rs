@@ -6,8 +6,7 @@ use std::{sync::Arc, time::Instant};
 use http::{Extensions, Response, StatusCode, request::Parts};
 
 use super::{
-    key_extraction::{KeyRules, Keys, Uncounted},
-    settings::CommonSettings,
+    settings::{CommonSettings, KeyRules, Keys, Uncounted},
     setup_diagnostics::Diagnostics,
 };
 use crate::observe::{Decided, Event, Observer};

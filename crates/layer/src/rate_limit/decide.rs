@@ -32,14 +32,14 @@ use http::{Extensions, Response, request::Parts};
 use super::{
     admission::{Admission, Path},
     charge_request::{ChargeRequest, DecisionTrace, FewCharges, KeptCharges},
-    decisions_for_handlers,
+    handler_extensions,
     pending_decision::{NextStep, PendingDecision},
     reservation::{Correcting, Reservation},
 };
 use crate::{
     middleware::{
         gate::{Admit, Admits, Begun, FinalOutcome, Gate, GateFuture, RequestOutcome},
-        key_extraction::{Keys, Uncounted},
+        settings::{Keys, Uncounted},
     },
     observe::Event,
 };
@@ -406,7 +406,7 @@ impl<L: Limiter, R> Admission<L, R> {
         if self.settings.expose_decision {
             let decision = Decision::uncounted(OsClock::wall_now(), policies);
             let style = self.responder().style::<B>();
-            decisions_for_handlers::expose(&[], &decision, style, &mut parts.extensions);
+            handler_extensions::expose(&[], &decision, style, &mut parts.extensions);
         }
         RequestOutcome::Pass(ResponseWork::Nothing)
     }
@@ -541,7 +541,7 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         }
         if admission.settings.expose_decision {
             let (charges, style) = (charge.charges, admission.responder().style::<B>());
-            decisions_for_handlers::expose(charges, decision, style, &mut parts.extensions);
+            handler_extensions::expose(charges, decision, style, &mut parts.extensions);
         }
         let settling = Self::settling(decision, charge, trace, admission, parts);
         RequestOutcome::Pass(settling.unwrap_or_else(|| Self::showing(decision, admission)))
@@ -590,7 +590,7 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         (admission.settings).mark(decision, charge.charges, &mut parts.headers);
         decision.set_overflow();
         let (charges, style) = (charge.charges, responder.style::<B>());
-        decisions_for_handlers::expose(charges, decision, style, &mut parts.extensions);
+        handler_extensions::expose(charges, decision, style, &mut parts.extensions);
         // Limits of other rules may have charged it.
         let settling = Self::settling(decision, charge, trace, admission, parts);
         RequestOutcome::Pass(settling.unwrap_or_else(|| {

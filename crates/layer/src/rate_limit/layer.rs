@@ -10,10 +10,14 @@ use std::{
 use http::{StatusCode, request::Parts, response};
 use tower_layer::Layer;
 
-use super::{admission::Admission, decide::RateLimit, settings::Settings, spending::UnitLimit};
+use super::{
+    admission::Admission,
+    decide::RateLimit,
+    settings::{Settings, UnitLimit},
+};
 use crate::{
-    key::route::Global,
-    middleware::{key_extraction::MissingKey, settings::CommonSettings},
+    key::Global,
+    middleware::settings::{CommonSettings, MissingKey},
     observe::Observer,
 };
 use tower_ratelimit_core::{
@@ -475,7 +479,7 @@ impl<L, R> RateLimitLayer<L, R> {
 
     /// How many requests may [wait](Self::wait) at the same time, of all keys together; more are denied
     /// at once. One key holds at most an eighth of the slots, but at least one. With [`all`](Self::all)
-    /// this applies to each key of a request, except the key of [`Global`](crate::key::route::Global). Defaults to
+    /// this applies to each key of a request, except the key of [`Global`](crate::key::Global). Defaults to
     /// 1,024. Without `wait` no request waits.
     #[cfg(feature = "tokio")]
     pub fn max_waiting(self, most: usize) -> Self {

@@ -1,18 +1,9 @@
 //! Limits of a rate: [`RateLimitLayer`](layer::RateLimitLayer), [`SpendLayer`](spending::SpendLayer) and what they do with a request.
 
 mod admission;
-#[cfg(feature = "tokio")]
-mod background_corrections;
-#[cfg(not(feature = "tokio"))]
-mod background_corrections {
-    /// Drops a correction, since there is no runtime.
-    pub(super) fn spawn(correction: impl Future<Output = ()> + Send + 'static) {
-        drop(correction);
-    }
-}
 mod charge_request;
 mod decide;
-mod decisions_for_handlers;
+mod handler_extensions;
 #[doc(hidden)]
 pub mod layer;
 mod pending_decision;
@@ -24,7 +15,7 @@ pub mod spending;
 mod waiting;
 
 #[cfg(feature = "tokio")]
-pub use self::background_corrections::settled;
+pub use self::reservation::background::settled;
 #[doc(hidden)]
 pub use self::{
     admission::Admission,
@@ -32,18 +23,20 @@ pub use self::{
     decide::{PendingOutcome, RateOutcome, ResponseWork},
     reservation::Correcting,
     selected_limits::{SelectedSettings, ShadowRequest, SharedQueues},
-    settings::{OVERFLOW_FIELD, TermsOfLimit},
-    spending::{Spending, UnitLimit, follow},
+    settings::{OVERFLOW_FIELD, Spending, TermsOfLimit, UnitLimit},
+    spending::follow,
 };
 pub use self::{
     decide::{RateLimit, ResponseFuture},
-    decisions_for_handlers::{Decisions, Exposed},
+    handler_extensions::{Decisions, Exposed, Spent},
+    settings::{Exhausted, Missing},
     spending::{
-        Exhausted, Missing, SpendBody, SpendExhausted, SpendFuture, SpendLimit, Spent, UploadBody,
-        UploadCount, UploadLayer,
+        SpendBody, SpendExhausted, SpendFuture, SpendLimit, UploadBody, UploadCount, UploadLayer,
     },
 };
+#[cfg(feature = "tokio")]
+pub use crate::middleware::body::DeclaredBody;
 pub use crate::middleware::{
-    followed_body::Followed,
+    body::Followed,
     gate::{Gate, GateFuture},
 };

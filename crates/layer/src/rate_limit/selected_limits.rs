@@ -9,7 +9,7 @@ use std::{
 use http::{StatusCode, request::Parts, response};
 
 #[cfg(feature = "shared")]
-use super::background_corrections::spawn;
+use super::reservation::background::spawn;
 use super::{
     admission::{Admission, Path},
     charge_request::{ChargeRequest, DecisionTrace, KeptCharges},
@@ -19,7 +19,7 @@ use super::{
     waiting::Waiting,
 };
 use crate::{
-    key::route::Global,
+    key::Global,
     middleware::responder::KeyStage,
     observe::{Decided, Observer},
 };

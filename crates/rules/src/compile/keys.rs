@@ -18,7 +18,7 @@ use crate::{
     rule::RequestPart,
 };
 use tower_ratelimit_layer::key::{
-    BasicUser, BearerToken, Cookie, QueryParameter, RequestMethod, peer::PeerIp, route::Global,
+    BasicUser, BearerToken, Cookie, Global, PeerIp, QueryParameter, RequestMethod,
     sent_value::Header,
 };
 

@@ -39,7 +39,7 @@ use tower_ratelimit_core::{
     limiter::OnChange,
     quota::check_name,
 };
-use tower_ratelimit_layer::middleware::key_extraction::MissingKey;
+use tower_ratelimit_layer::middleware::settings::MissingKey;
 
 pub(super) static RULE: Table = Table::new(
     "the rule",
@@ -287,7 +287,7 @@ impl<'c> Context<'c> {
     ) -> Option<(RuleKey, Allowance)> {
         if !action.limits() {
             self.no_use(node, of_limits(), "in a rule that limits nothing");
-            let unused = RuleKey::extractor(tower_ratelimit_layer::key::route::Global);
+            let unused = RuleKey::extractor(tower_ratelimit_layer::key::Global);
             return Some((unused, Allowance::Always(None)));
         }
         if action == RuleAction::Overflow {

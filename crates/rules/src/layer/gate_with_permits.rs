@@ -19,7 +19,7 @@ use tower_ratelimit_concurrency::{ConcurrencyBody, HeldPermits};
 use tower_ratelimit_core::reject::{ProblemJson, Reject};
 use tower_ratelimit_layer::{
     middleware::{
-        followed_body::BoxError,
+        body::BoxError,
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
     },
     rate_limit::{Correcting, SpendBody, follow},

@@ -19,17 +19,15 @@
 //!    waits, follows from the indexes of its charges. What is left is the `RulesWork` of the response. At the end the
 //!    status also settles the charge of the shadow.
 //!
-//! `decisions_for_other_processes.rs` answers the same question for a process that handles the request elsewhere, and
-//! `waiting_for_bodies.rs` for a request that waits for its body.
+//! `check.rs` answers the same question for a process that handles the request elsewhere, and for a request that waits
+//! for its body.
 
-mod decisions_for_other_processes;
+mod check;
 mod gate_with_permits;
 mod handle;
-mod in_flight_tables;
 mod permits;
 mod rule_admissions;
 mod service;
-mod waiting_for_bodies;
 #[cfg(feature = "rules-watch")]
 mod watch;
 
@@ -43,10 +41,9 @@ use tower_layer::Layer;
 
 use self::{
     handle::Shared,
-    in_flight_tables::InFlightTables,
     rule_admissions::{Admissions, LayerSettings},
 };
-use crate::rule_set::Rules;
+use crate::{in_flight::InFlightTables, rule_set::Rules};
 use tower_ratelimit_core::reject::{IsResponse, ProblemJson, RejectFn, Rejection};
 use tower_ratelimit_layer::{middleware::gate::Gate, observe::Observer, rate_limit::SharedQueues};
 use tower_ratelimit_rulefile::RulesError;

@@ -8,8 +8,8 @@ use std::{
 
 use http::HeaderValue;
 
-use super::in_flight_tables::{InFlightLimit, InFlightTables};
 use crate::{
+    in_flight::{InFlightLimit, InFlightTables},
     rule::Rule,
     rule_quotas::QuotaSet,
     rule_set::Rules,
@@ -125,8 +125,11 @@ impl<R> Admissions<R> {
             queues: settings.queues.of_limits(queues.collect()),
             limits: terms_of_limits(&rules, &limits),
         };
-        let of_rule = |(rule, limits)| {
-            let in_flight = settings.in_flight.limit(rule, rules.permit_sources(rule));
+        let of_rule = |(rule, limits): (&Rule, LimitsOfRule)| {
+            let in_flight = rule.in_flight.as_deref().map(|limit| {
+                let sources = rules.permit_sources(rule);
+                settings.in_flight.limit((&rule.name, limit), sources)
+            });
             AdmissionOfRule::new(rule, limits, in_flight, &parts)
         };
         Self {

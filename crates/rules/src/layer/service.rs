@@ -22,7 +22,7 @@ use tower_ratelimit_core::{
 use tower_ratelimit_layer::{
     middleware::{
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
-        key_extraction::Uncounted,
+        settings::Uncounted,
     },
     rate_limit::{
         Correcting, FewCharges, PendingOutcome, RateOutcome, ResponseWork, ShadowRequest,

@@ -2,7 +2,7 @@
 
 use std::{mem, sync::Arc};
 
-use super::settings::Spending;
+use crate::rate_limit::settings::Spending;
 use tower_ratelimit_core::{
     decision::{Op, Receipt},
     limiter::UnitsOf,
@@ -242,7 +242,7 @@ pub(in crate::rate_limit) struct Upload {
     step: u64,
     charge: Box<dyn Fn(&OpsOfEach) + Send + Sync>,
     /// Whether a layer counts the body.
-    pub(super) has_begun: bool,
+    pub(in crate::rate_limit) has_begun: bool,
 }
 
 impl Upload {
@@ -264,7 +264,7 @@ impl Upload {
         }
     }
 
-    pub(super) fn charge_passed(&mut self, tokens: &Tokens) {
+    pub(in crate::rate_limit) fn charge_passed(&mut self, tokens: &Tokens) {
         for balance in self.balances.as_mut_slice() {
             balance.advance(tokens);
             let step = balance.units.as_ref();
@@ -286,7 +286,7 @@ impl Upload {
 
     /// Charges what has passed of a body without a response. Returns the units that the least limit keeps, and the charge
     /// for what passes later.
-    pub(super) fn settle(
+    pub(in crate::rate_limit) fn settle(
         mut self,
         tokens: &Tokens,
         receipt: Option<&Receipt>,

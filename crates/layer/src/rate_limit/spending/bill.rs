@@ -13,13 +13,15 @@ use http::{HeaderMap, StatusCode, header::CONTENT_ENCODING, response};
 use super::{
     balance::{Balance, CountByStatus, Ending, LimitOp, OpsOfEach, RECEIPTS},
     body::{BillEnd, SpendExhausted, StreamBill, StreamEnd},
-    handle::Spent,
-    settings::{Exhausted, Missing, Spending},
 };
 use crate::{
     middleware::setup_diagnostics::Unreadable,
     observe::{SpendSource, SpentReport},
-    rate_limit::reservation::Reservation,
+    rate_limit::{
+        handler_extensions::Spent,
+        reservation::Reservation,
+        settings::{Exhausted, Missing, Spending},
+    },
     spend::SpendReader,
 };
 use tower_ratelimit_core::{

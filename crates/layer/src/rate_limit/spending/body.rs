@@ -1,30 +1,31 @@
-//! The body of a response whose units are charged as it passes.
+//! The bodies whose units are charged as they pass: of responses, and of requests behind an [`UploadLayer`].
 
 use std::{
     error::Error,
     fmt,
     future::Future,
-    io::IoSlice,
     pin::Pin,
     task::{Context, Poll, Waker, ready},
 };
 
 use bytes::Buf;
-use http::HeaderMap;
+use http::{HeaderMap, Request};
 use http_body::{Body, Frame, SizeHint};
+use tower_layer::Layer;
+use tower_service::Service;
 
 use crate::{
-    middleware::followed_body::{BoxError, Follow, Followed},
-    rate_limit::{background_corrections::spawn, reservation::correct_at_drop},
+    middleware::body::{BoxError, Follow, Followed, PolledFrame, for_each_part},
+    rate_limit::{
+        handler_extensions::Spent,
+        reservation::{background::spawn, correct_at_drop},
+    },
 };
 
 /// The body of a response, whose units are charged as it passes. Frames, boundaries and trailers are the inner body's.
 ///
 /// A body that is dropped is charged by what it has used so far.
 pub type SpendBody<B> = Followed<B, Billed<<B as Body>::Data>>;
-
-/// The parts of a frame's data that are read without an allocation; most data is one.
-const PARTS: usize = 16;
 
 /// The bill of a stream, without its types.
 pub(super) trait StreamBill: Send {
@@ -164,7 +165,7 @@ impl<D> fmt::Debug for Billed<D> {
     }
 }
 
-/// The error in place of a frame that finds no units left, see [`Exhausted::End`](super::Exhausted::End).
+/// The error in place of a frame that finds no units left, see [`Exhausted::End`](crate::rate_limit::Exhausted::End).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpendExhausted(());
 
@@ -181,28 +182,6 @@ impl fmt::Display for SpendExhausted {
 }
 
 impl Error for SpendExhausted {}
-
-/// Reads the parts of a frame's data. Returns how many bytes they are short of all of it: a `Buf` without `chunks_vectored` shows its first
-/// part alone, and whoever gets the frame needs it as it is.
-pub fn for_each_part(data: &impl Buf, mut read: impl FnMut(&[u8])) -> usize {
-    let mut few = [IoSlice::new(&[]); PARTS];
-    let mut count = data.chunks_vectored(&mut few);
-    let mut many = Vec::new();
-    let mut room = PARTS;
-    while count == room {
-        room *= 2;
-        many.resize(room, IoSlice::new(&[]));
-        count = data.chunks_vectored(&mut many);
-    }
-    let parts = if room == PARTS {
-        &few[..count]
-    } else {
-        &many[..count]
-    };
-    parts.iter().for_each(|part| read(part));
-    let read = parts.iter().map(|part| part.len()).sum();
-    data.remaining().saturating_sub(read)
-}
 
 fn read<D: Buf>(frame: &Frame<D>, bill: &mut dyn StreamBill) {
     if let Some(data) = frame.data_ref() {
@@ -264,5 +243,92 @@ impl<B: Body<Error: Into<BoxError>>> Follow<B> for Billed<B::Data> {
         }
         hint.set_lower(hint.lower().saturating_add(held));
         hint
+    }
+}
+
+/// Counts the bodies of requests while they pass, for a [`SpendLayer`](super::SpendLayer) outside that charges their
+/// [`Bytes`](crate::spend::Bytes).
+///
+/// It stands inside of that layer, and gives requests a body of its own. Without it a request is charged the length that
+/// it declares. With it a body is charged what has passed, beyond its reservation in steps, also if the client breaks off
+/// before a response. An upload is not ended by [`Exhausted::End`](crate::rate_limit::Exhausted::End): what it uses is owed.
+///
+/// ```
+/// use tower::ServiceBuilder;
+/// use tower_ratelimit::{PeerIp, Quota, RateLimitLayer, rate_limit::UploadLayer, spend::Bytes};
+///
+/// let quota = Quota::per_minute(50_000_000).debt(50_000_000);
+/// let layers = ServiceBuilder::new()
+///     .layer(RateLimitLayer::new(quota, PeerIp).spending(Bytes::both()))
+///     .layer(UploadLayer);
+/// # let _ = layers;
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(clippy::exhaustive_structs, reason = "it has no settings")]
+pub struct UploadLayer;
+
+impl<S> Layer<S> for UploadLayer {
+    type Service = UploadCount<S>;
+
+    fn layer(&self, inner: S) -> UploadCount<S> {
+        UploadCount { inner }
+    }
+}
+
+/// A service whose requests' bodies are counted. Made by [`UploadLayer`].
+#[derive(Debug, Clone)]
+pub struct UploadCount<S> {
+    inner: S,
+}
+
+impl<S> UploadCount<S> {
+    crate::inner_service!(S);
+}
+
+impl<S: Service<Request<UploadBody<B>>>, B: Body> Service<Request<B>> for UploadCount<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> S::Future {
+        let (head, body) = request.into_parts();
+        let spent = head.extensions.get().and_then(Spent::begin_upload);
+        let body = UploadBody::new(body, CountedUpload(spent));
+        self.inner.call(Request::from_parts(head, body))
+    }
+}
+
+/// The body of a request that is counted while it passes.
+pub type UploadBody<B> = Followed<B, CountedUpload>;
+
+/// The count of a request's body; `None` if its bytes are not charged.
+#[derive(Debug)]
+pub struct CountedUpload(Option<Spent>);
+
+impl<B: Body> Follow<B> for CountedUpload {
+    type Error = B::Error;
+
+    fn poll_frame(
+        &mut self,
+        inner: Pin<&mut B>,
+        cx: &mut Context<'_>,
+    ) -> PolledFrame<B::Data, B::Error> {
+        let frame = ready!(inner.poll_frame(cx));
+        if let (Some(spent), Some(Ok(frame))) = (&self.0, &frame)
+            && let Some(data) = frame.data_ref()
+        {
+            spent.upload(data.remaining() as u64);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn complete(&mut self) {}
+
+    fn is_over(&self) -> bool {
+        self.0.is_none()
     }
 }

@@ -14,11 +14,10 @@ use tower_layer::Layer;
 use super::{
     bill::Bill,
     body::{Billed, SpendBody, StreamBill},
-    settings::{Exhausted, Missing, Spending, UnitLimit},
 };
 use crate::{
     middleware::{
-        followed_body::{BoxError, Following},
+        body::{BoxError, Following},
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture},
     },
     rate_limit::{
@@ -26,6 +25,7 @@ use crate::{
         decide::{PendingOutcome, RateOutcome, ResponseWork},
         layer::RateLimitLayer,
         reservation::Correcting,
+        settings::{Exhausted, Missing, Spending, UnitLimit},
     },
     spend::{SpendReaders, content_length},
 };

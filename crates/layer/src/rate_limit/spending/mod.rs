@@ -16,22 +16,11 @@
 
 mod balance;
 mod bill;
-pub mod body;
-mod handle;
+mod body;
 mod layer;
-#[cfg(feature = "tokio")]
-pub mod partly_read_body;
-pub mod settings;
-mod upload;
 
 pub(super) use self::balance::{OpsOfEach, Upload};
-pub use self::layer::follow;
-pub(super) use self::settings::PerResponse;
-pub use self::settings::{Spending, UnitLimit};
 pub use self::{
-    body::{SpendBody, SpendExhausted},
-    handle::Spent,
-    layer::{SpendFuture, SpendLayer, SpendLimit},
-    settings::{Exhausted, Missing},
-    upload::{UploadBody, UploadCount, UploadLayer},
+    body::{SpendBody, SpendExhausted, UploadBody, UploadCount, UploadLayer},
+    layer::{SpendFuture, SpendLayer, SpendLimit, follow},
 };

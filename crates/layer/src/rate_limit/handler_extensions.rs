@@ -1,15 +1,123 @@
-//! The handle for a handler that reports its units itself.
+//! What handlers find in the extensions of a request: the decisions that passed it, and the units of its response.
 
 use std::{
     fmt, mem,
     sync::{Arc, Mutex},
 };
 
-use super::balance::Upload;
-use tower_ratelimit_core::{decision::Receipt, lock::unpoisoned, tokens::Tokens};
+use http::Extensions;
+
+use super::spending::Upload;
+use tower_ratelimit_core::{
+    decision::{Decision, Receipt},
+    key::Key,
+    limiter::Charge,
+    lock::unpoisoned,
+    reject::AnswerStyle,
+    small_list::SmallList,
+    tokens::Tokens,
+};
+
+/// The decisions of all layers with [`expose_decision`](crate::rate_limit::layer::RateLimitLayer::expose_decision) that
+/// a request has passed, and the denials of layers that let it [overflow](crate::rate_limit::layer::RateLimitLayer::overflow), the
+/// outermost first; in the request's extensions, and with axum an
+/// extractor.
+///
+/// The extensions have the innermost one as a [`Decision`], too. A handler that calls a limiter for the
+/// [key](Exposed::key) itself responds to a denial as the layer would, see
+/// [`Denial`](tower_ratelimit_core::reject::Denial).
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tower_ratelimit::{Global, PeerIp, Quota, RateLimitLayer, rate_limit::Decisions};
+///
+/// async fn left(decisions: Decisions) -> String {
+///     let left = decisions.iter().map(|exposed| {
+///         let quota = exposed.decision().binding();
+///         format!("{}: {:?}\n", quota.name(), quota.remaining())
+///     });
+///     left.collect()
+/// }
+///
+/// let everybody = Quota::per_second(1_000).named("everybody");
+/// let each = Quota::per_second(10).named("each");
+/// let app: Router = Router::new()
+///     .route("/left", get(left))
+///     .layer(RateLimitLayer::new(everybody, Global).expose_decision(true))
+///     // Outside, so that what it denies takes nothing from everybody.
+///     .layer(RateLimitLayer::new(each, PeerIp).expose_decision(true));
+/// ```
+#[derive(Debug, Clone)]
+pub struct Decisions(Vec<Exposed>);
+
+/// A layer's decision, and whom it is about.
+#[derive(Debug, Clone)]
+pub struct Exposed {
+    /// The key of each limit that counts the request.
+    keys: SmallList<Key, 1>,
+    decision: Decision,
+}
+
+impl Decisions {
+    /// The decisions, the outermost first.
+    pub fn iter(&self) -> std::slice::Iter<'_, Exposed> {
+        self.0.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Decisions {
+    type Item = &'a Exposed;
+    type IntoIter = std::slice::Iter<'a, Exposed>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl Exposed {
+    /// The decision.
+    pub const fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// The key that the [binding](Decision::binding) quota counts the request by, see
+    /// [`Decided::key`](crate::observe::Decided::key); `None` when it was [not counted](Decision::is_counted).
+    pub fn key(&self) -> Option<&Key> {
+        let limit = self.decision.limit_of(self.decision.binding_place());
+        let keys = self.keys.as_slice();
+        keys.get(limit).or(keys.first())
+    }
+
+    /// The keys of all limits that count the request, in their order.
+    pub fn keys(&self) -> &[Key] {
+        self.keys.as_slice()
+    }
+}
+
+/// Adds a layer's decision to those of the layers around it, and replaces the style of their responses.
+#[inline(never)]
+pub(super) fn expose(
+    charges: &[Charge<'_>],
+    decision: &Decision,
+    style: AnswerStyle,
+    to: &mut Extensions,
+) {
+    let exposed = Exposed {
+        keys: SmallList::of_exact(charges.iter().map(|charge| charge.key.clone())),
+        decision: decision.clone(),
+    };
+    match to.get_mut::<Decisions>() {
+        Some(decisions) => decisions.0.push(exposed),
+        None => {
+            to.insert(Decisions(vec![exposed]));
+        }
+    }
+    to.insert(decision.clone());
+    to.insert(style);
+}
 
 /// The units of a response, for a handler that knows them: in the extensions of a request that a
-/// [`SpendLayer`](super::SpendLayer) passes, and with axum an extractor.
+/// [`SpendLayer`](super::spending::SpendLayer) passes, and with axum an extractor.
 ///
 /// Clones share the units. If a handler reports anything, the layer does not read the body. After the end of the body
 /// [`add`](Self::add) charges at once.
@@ -71,7 +179,7 @@ impl State {
 }
 
 impl Spent {
-    pub(in crate::rate_limit) fn new(tokens: Tokens) -> Self {
+    pub(super) fn new(tokens: Tokens) -> Self {
         let state = State {
             tokens,
             is_used: false,
@@ -83,7 +191,7 @@ impl Spent {
     }
 
     /// Charges the bytes of the request's body by this account, once a layer counts them.
-    pub(in crate::rate_limit) fn with_upload(self, upload: Upload) -> Self {
+    pub(super) fn with_upload(self, upload: Upload) -> Self {
         let upload = Some(Arc::new(Mutex::new(Some(upload))));
         unpoisoned(self.state.lock()).phase = Phase::Open(upload);
         self
@@ -129,7 +237,7 @@ impl Spent {
     }
 
     /// Takes the account of the request's body.
-    pub(in crate::rate_limit) fn take_upload(&self) -> Option<Upload> {
+    pub(super) fn take_upload(&self) -> Option<Upload> {
         unpoisoned(self.shared_upload()?.lock()).take()
     }
 
@@ -212,7 +320,7 @@ impl Spent {
 
     /// Charges a request's body without a response by what has passed of it. Returns the units that the least limit keeps;
     /// `None` if it is not counted.
-    pub(in crate::rate_limit) fn break_off(&self, receipt: Option<&Receipt>) -> Option<u64> {
+    pub(super) fn break_off(&self, receipt: Option<&Receipt>) -> Option<u64> {
         let upload = self.take_upload().filter(|upload| upload.has_begun)?;
         let (tokens, _) = self.settle();
         let (least, late) = upload.settle(&tokens, receipt);
@@ -234,5 +342,62 @@ impl Spent {
 impl fmt::Debug for Spent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Spent").field(&self.so_far()).finish()
+    }
+}
+
+#[cfg(feature = "axum")]
+mod extracted {
+    use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+    use http::{StatusCode, request::Parts};
+
+    use super::{Decisions, Spent};
+
+    /// The decisions of all layers that allowed this request, for handlers behind layers with
+    /// [`expose_decision`](crate::rate_limit::layer::RateLimitLayer::expose_decision). Without one: 500, or `None` for
+    /// `Option<Decisions>`.
+    impl<S: Sync> FromRequestParts<S> for Decisions {
+        type Rejection = (StatusCode, &'static str);
+
+        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+            parts.extensions.get().cloned().ok_or((
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "no rate limit decisions: the layers need expose_decision(true)",
+            ))
+        }
+    }
+
+    impl<S: Sync> OptionalFromRequestParts<S> for Decisions {
+        type Rejection = std::convert::Infallible;
+
+        async fn from_request_parts(
+            parts: &mut Parts,
+            _: &S,
+        ) -> Result<Option<Self>, Self::Rejection> {
+            Ok(parts.extensions.get().cloned())
+        }
+    }
+
+    /// The units of the response, for handlers behind a [`SpendLayer`](crate::rate_limit::spending::SpendLayer). Without one, and for a request that
+    /// it does not count: 500, or `None` for `Option<Spent>`.
+    impl<S: Sync> FromRequestParts<S> for Spent {
+        type Rejection = (StatusCode, &'static str);
+
+        async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+            parts.extensions.get().cloned().ok_or((
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "no units of the response: the router needs a SpendLayer that counts this request",
+            ))
+        }
+    }
+
+    impl<S: Sync> OptionalFromRequestParts<S> for Spent {
+        type Rejection = std::convert::Infallible;
+
+        async fn from_request_parts(
+            parts: &mut Parts,
+            _: &S,
+        ) -> Result<Option<Self>, Self::Rejection> {
+            Ok(parts.extensions.get().cloned())
+        }
     }
 }

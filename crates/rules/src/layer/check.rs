@@ -1,19 +1,21 @@
-//! Decisions for requests that another process handles.
+//! Decisions without a service of the layer: for requests that another process handles, and for those that wait for a body.
 
-use std::time::Instant;
+use std::{future::pending, time::Instant};
 
 use http::request::Parts;
 
 use super::{
     handle::RulesHandle,
-    rule_admissions::{LimitOfSet, limits_of_set},
+    rule_admissions::{Admissions, LimitOfSet, limits_of_set},
 };
 use crate::{
     explain::RulesOutcome,
+    rule::Rule,
     rule_set::Rules,
     select::{ChargeOfRule, RulesVerdict},
     store::RuleLimits,
 };
+use tower_ratelimit_concurrency::HeldPermits;
 use tower_ratelimit_core::{
     decision::{Decision, Policy},
     error::LimiterError,
@@ -82,7 +84,7 @@ impl RulesHandle {
 }
 
 /// A pending decision of limits that are charged together.
-pub(super) struct PendingCheck {
+struct PendingCheck {
     keys: SmallList<Key, 1>,
     cost: u64,
     policies: Box<[Policy]>,
@@ -94,7 +96,7 @@ pub(super) struct PendingCheck {
 
 impl PendingCheck {
     /// The decision, and the names of the rules that denied the request without an end of it.
-    pub(super) async fn answer(
+    async fn answer(
         self,
         observer: Option<&(dyn Observer + 'static)>,
         shadow: bool,
@@ -128,17 +130,17 @@ impl PendingCheck {
     }
 }
 
-pub(super) struct CheckTerms<'r> {
-    pub(super) rules: &'r Rules,
-    pub(super) cost: Option<u32>,
+struct CheckTerms<'r> {
+    rules: &'r Rules,
+    cost: Option<u32>,
     /// The cost at limits that responses charge.
-    pub(super) units: u64,
-    pub(super) dry_run: bool,
+    units: u64,
+    dry_run: bool,
 }
 
 impl CheckTerms<'_> {
     /// Requests a decision of limits that are charged together; `None` for no limits.
-    pub(super) fn request(&self, charges: &[&ChargeOfRule<'_>]) -> Option<PendingCheck> {
+    fn request(&self, charges: &[&ChargeOfRule<'_>]) -> Option<PendingCheck> {
         let requested_at = Instant::now();
         let of_each = charges.iter().map(|charge| {
             let limits = limits_of_set(self.rules, charge.rule, charge.set_index, charge.quotas);
@@ -180,5 +182,73 @@ impl CheckTerms<'_> {
             overflow: overflow.collect(),
             requested_at,
         })
+    }
+}
+
+impl RulesHandle {
+    /// Ends if the rules deny this request whatever its body declares: then nobody has to wait for the body. It reads
+    /// whether the limits have one unit, charges nothing and notifies no observer. A request that may wait for a quota
+    /// is not denied yet.
+    ///
+    /// While the future lives, the request counts in the `in_flight` of its rules, in this process. For a
+    /// [`DeclaredLayer::read_until`](tower_ratelimit_budgets::llm::declared_layer::DeclaredLayer::read_until); decide the request right after.
+    pub fn denied_without_body(&self, parts: &Parts) -> impl Future<Output = ()> + Send + use<> {
+        let permits = self.0.hold_in_flight(parts);
+        let question = permits
+            .as_ref()
+            .and_then(|_| question(&self.rules(), parts));
+        async move {
+            if permits.is_none() {
+                return;
+            }
+            if let Some(question) = question
+                && let (Ok(decision), overflowed) = question.answer(None, false).await
+                && decision.is_denied()
+                && overflowed.is_empty()
+            {
+                return;
+            }
+            pending::<()>().await;
+            drop(permits);
+        }
+    }
+}
+
+/// Whether the limits of a request have a unit left; `None` if that does not matter.
+fn question(rules: &Rules, parts: &Parts) -> Option<PendingCheck> {
+    let verdict = rules.select(parts, rules.now());
+    let RulesVerdict::Limited(charges) = &verdict else {
+        return None;
+    };
+    let hard = charges.iter().filter(|charge| !charge.rule.shadow);
+    let hard: Vec<&ChargeOfRule<'_>> = hard.collect();
+    if hard.iter().any(|charge| charge.rule.wait.is_some()) {
+        return None;
+    }
+    let terms = CheckTerms {
+        rules,
+        cost: None,
+        units: 1,
+        dry_run: true,
+    };
+    terms.request(&hard)
+}
+
+impl<R> Admissions<R> {
+    /// The permits of a request that waits for its body, in this process; `None` if the rules need no body to decide.
+    pub(super) fn hold_in_flight(&self, parts: &Parts) -> Option<HeldPermits> {
+        let mut permits = HeldPermits::default();
+        let mut is_full = false;
+        let acquire = |rule: &Rule, set_index, key| {
+            let limit = self.in_flight(rule).filter(|_| !rule.shadow);
+            match limit.map(|limit| limit.acquire_here(set_index, key)) {
+                Some(Some(permit)) => permits.push(permit),
+                Some(None) => is_full = true,
+                None => {}
+            }
+        };
+        let verdict = (self.rules).select_in_flight(parts, self.rules.now(), acquire);
+        let waits = matches!(verdict, RulesVerdict::Limited(_)) && !is_full;
+        waits.then_some(permits)
     }
 }

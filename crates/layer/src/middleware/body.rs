@@ -1,0 +1,290 @@
+//! Bodies that layers wrap: one that something follows until it ends, such as permits of the request or a charge by what
+//! passes, and one whose beginning a layer has read.
+
+use std::{
+    collections::VecDeque,
+    error::Error,
+    fmt,
+    io::IoSlice,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+
+use tower_ratelimit_core::reject::RejectionBody;
+
+pub(crate) type PolledFrame<D, E> = Poll<Option<Result<Frame<D>, E>>>;
+
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// An admission whose responses' bodies are followed.
+#[derive(Debug, Clone)]
+pub struct Following<A>(pub(crate) A);
+
+pin_project_lite::pin_project! {
+    /// The body of a response, or of an upload, that is followed until it ends or is dropped. Frames, boundaries and trailers are the inner
+    /// body's.
+    #[derive(Default)]
+    pub struct Followed<B, F> {
+        #[pin]
+        inner: B,
+        follow: F,
+    }
+}
+
+/// A follower of a body; dropped after it.
+pub trait Follow<B: Body> {
+    type Error;
+
+    fn poll_frame(
+        &mut self,
+        inner: Pin<&mut B>,
+        cx: &mut Context<'_>,
+    ) -> PolledFrame<B::Data, Self::Error>;
+
+    /// The body is complete.
+    fn complete(&mut self);
+
+    /// Whether nothing follows the body, or no longer.
+    fn is_over(&self) -> bool;
+
+    fn is_end_stream(&self, inner: &B) -> bool {
+        inner.is_end_stream()
+    }
+
+    fn size_hint(&self, inner: &B) -> SizeHint {
+        inner.size_hint()
+    }
+}
+
+impl<B, F> Followed<B, F> {
+    /// The inner service's body.
+    pub const fn get_ref(&self) -> &B {
+        &self.inner
+    }
+}
+
+impl<B: Body, F: Follow<B>> Followed<B, F> {
+    /// An empty body is complete at once, since it may never be polled.
+    #[doc(hidden)]
+    pub fn new(inner: B, mut follow: F) -> Self {
+        if inner.is_end_stream() {
+            follow.complete();
+        }
+        Self { inner, follow }
+    }
+
+    /// The inner service's body, if nothing follows it: it holds no permit, and no charge depends on it.
+    ///
+    /// # Errors
+    ///
+    /// This body, if something follows it.
+    pub fn try_into_inner(self) -> Result<B, Self> {
+        if self.follow.is_over() {
+            Ok(self.inner)
+        } else {
+            Err(self)
+        }
+    }
+}
+
+impl<B: Body, F: Follow<B>> Body for Followed<B, F> {
+    type Data = B::Data;
+    type Error = F::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, F::Error>>> {
+        let this = self.project();
+        this.follow.poll_frame(this.inner, cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.follow.is_end_stream(&self.inner)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.follow.size_hint(&self.inner)
+    }
+}
+
+/// A rejection by an outer layer, which nothing follows.
+impl<B: RejectionBody, F: Default> RejectionBody for Followed<B, F> {
+    fn from_bytes(bytes: Bytes) -> Self {
+        Self {
+            inner: B::from_bytes(bytes),
+            follow: F::default(),
+        }
+    }
+
+    fn empty() -> Self {
+        Self {
+            inner: B::empty(),
+            follow: F::default(),
+        }
+    }
+}
+
+impl<B: fmt::Debug, F> fmt::Debug for Followed<B, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Followed")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The parts of a frame's data that are read without an allocation; most data is one.
+const PARTS: usize = 16;
+
+/// Reads the parts of a frame's data. Returns how many bytes they are short of all of it: a `Buf` without `chunks_vectored` shows its first
+/// part alone, and whoever gets the frame needs it as it is.
+pub(crate) fn for_each_part(data: &impl Buf, mut read: impl FnMut(&[u8])) -> usize {
+    let mut few = [IoSlice::new(&[]); PARTS];
+    let mut count = data.chunks_vectored(&mut few);
+    let mut many = Vec::new();
+    let mut room = PARTS;
+    while count == room {
+        room *= 2;
+        many.resize(room, IoSlice::new(&[]));
+        count = data.chunks_vectored(&mut many);
+    }
+    let parts = if room == PARTS {
+        &few[..count]
+    } else {
+        &many[..count]
+    };
+    parts.iter().for_each(|part| read(part));
+    let read = parts.iter().map(|part| part.len()).sum();
+    data.remaining().saturating_sub(read)
+}
+
+/// The most frames that are read: small ones take more memory than their data.
+const FRAMES: usize = 1_024;
+
+/// The body of a request whose beginning a layer has read: that of budgets, or of
+/// MCP. Frames, boundaries, trailers and errors are the request's.
+pub struct DeclaredBody<B: Body> {
+    inner: B,
+    /// The frames that were read, and the end or the error after them.
+    read: VecDeque<Frame<B::Data>>,
+    end: Option<Option<B::Error>>,
+    length: u64,
+    /// Whether a part of it could not be seen: what follows cannot be understood.
+    is_torn: bool,
+}
+
+impl<B: Body + Unpin> DeclaredBody<B> {
+    /// A body of which nothing was read.
+    pub const fn new(inner: B) -> Self {
+        Self {
+            inner,
+            read: VecDeque::new(),
+            end: None,
+            length: 0,
+            is_torn: false,
+        }
+    }
+
+    /// The inner body, whose beginning may have been read.
+    pub const fn get_ref(&self) -> &B {
+        &self.inner
+    }
+
+    /// How many bytes were read.
+    #[doc(hidden)]
+    pub const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether all of it was read.
+    #[doc(hidden)]
+    pub const fn is_whole(&self) -> bool {
+        matches!(self.end, Some(None)) && !self.is_torn
+    }
+
+    /// Reads the body, until `read` returns that it has what it wants, or this many bytes or 1,024 frames.
+    #[doc(hidden)]
+    pub fn poll_read(
+        &mut self,
+        mut read: impl FnMut(&[u8]) -> bool,
+        most: u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        let is_wanted =
+            |this: &Self| this.length < most && this.read.len() < FRAMES && !this.is_torn;
+        let mut is_complete = false;
+        while self.end.is_none() && !is_complete && is_wanted(self) {
+            match Pin::new(&mut self.inner).poll_frame(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => self.end = Some(None),
+                Poll::Ready(Some(Err(error))) => self.end = Some(Some(error)),
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Some(data) = frame.data_ref() {
+                        self.length += data.remaining() as u64;
+                        self.is_torn |= for_each_part(data, |part| is_complete |= read(part)) > 0;
+                    }
+                    self.read.push_back(frame);
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<B: Body + Unpin> Body for DeclaredBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        if let Some(frame) = self.read.pop_front() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        match &mut self.end {
+            Some(error) => Poll::Ready(error.take().map(Err)),
+            None => Pin::new(&mut self.inner).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let is_after = match &self.end {
+            Some(error) => error.is_none(),
+            None => self.inner.is_end_stream(),
+        };
+        self.read.is_empty() && is_after
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let data = self.read.iter().filter_map(Frame::data_ref);
+        let read = data.map(|data| data.remaining() as u64).sum::<u64>();
+        let inner = self.inner.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower().saturating_add(read));
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper.saturating_add(read));
+        }
+        hint
+    }
+}
+
+// Nothing is pinned by itself.
+impl<B: Body + Unpin> Unpin for DeclaredBody<B> {}
+
+impl<B: Body + Default + Unpin> Default for DeclaredBody<B> {
+    fn default() -> Self {
+        Self::new(B::default())
+    }
+}
+
+impl<B: Body> fmt::Debug for DeclaredBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeclaredBody")
+            .field("read", &self.read.len())
+            .finish_non_exhaustive()
+    }
+}
