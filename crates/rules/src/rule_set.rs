@@ -280,11 +280,6 @@ impl Rules {
         self.0.has_in_flight
     }
 
-    /// Whether requests wait for permits that other nodes count, too.
-    pub(super) fn awaits_permits(&self) -> bool {
-        self.0.has_in_flight && self.0.store.local().is_none()
-    }
-
     /// The places where the permits of a rule are counted, by tier.
     pub(super) fn permit_sources(&self, rule: &Rule) -> &[PermitSource] {
         let own = self.0.permit_sources.get(usize::from(rule.position));

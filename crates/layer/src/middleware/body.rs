@@ -6,13 +6,16 @@ use std::{
     error::Error,
     fmt,
     io::IoSlice,
+    ops::ControlFlow,
     pin::Pin,
     task::{Context, Poll},
 };
 
 use bytes::{Buf, Bytes};
+use http::{Response, request::Parts};
 use http_body::{Body, Frame, SizeHint};
 
+use super::gate::{Admit, Admits, FinalOutcome, RequestOutcome};
 use tower_ratelimit_core::reject::RejectionBody;
 
 pub(crate) type PolledFrame<D, E> = Poll<Option<Result<Frame<D>, E>>>;
@@ -21,7 +24,57 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// An admission whose responses' bodies are followed.
 #[derive(Debug, Clone)]
-pub struct Following<A>(pub(crate) A);
+#[allow(clippy::exhaustive_structs, reason = "hidden")]
+pub struct Following<A>(pub A);
+
+/// An admission that follows the bodies of responses, once it is [`Following`].
+pub trait Follows<B>: Admits<B, Body = B> {
+    type Followed;
+
+    fn follow(work: &mut Self::Work, response: Response<B>) -> Response<Self::Followed>;
+}
+
+impl<A: Admit> Admit for Following<A> {
+    type Work = A::Work;
+    type Deferred = A::Deferred;
+    type Late = A::Late;
+}
+
+impl<B, A: Follows<B>> Admits<B> for Following<A> {
+    type Body = A::Followed;
+
+    #[inline(always)]
+    fn decide(&self, parts: &mut Parts) -> RequestOutcome<A::Work, B, A::Deferred> {
+        self.0.decide(parts)
+    }
+
+    fn poll_decision(
+        deferred: &mut A::Deferred,
+        parts: &mut Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<FinalOutcome<A::Work, B>> {
+        A::poll_decision(deferred, parts, cx)
+    }
+
+    fn show(work: &mut A::Work, response: &mut Response<B>) -> ControlFlow<()> {
+        A::show(work, response)
+    }
+
+    fn settle(work: &mut A::Work, response: &mut Response<B>) -> Option<A::Late> {
+        A::settle(work, response)
+    }
+
+    fn poll_late(late: &mut A::Late, response: &mut Response<B>, cx: &mut Context<'_>) -> Poll<()> {
+        A::poll_late(late, response, cx)
+    }
+
+    fn wrap<E>(
+        work: &mut A::Work,
+        polled: Poll<Result<Response<B>, E>>,
+    ) -> Poll<Result<Response<A::Followed>, E>> {
+        A::wrap(work, polled).map_ok(|response| A::follow(work, response))
+    }
+}
 
 pin_project_lite::pin_project! {
     /// The body of a response, or of an upload, that is followed until it ends or is dropped. Frames, boundaries and trailers are the inner

@@ -24,7 +24,6 @@ pub use self::{
     reservation::Correcting,
     selected_limits::{SelectedSettings, ShadowRequest, SharedQueues},
     settings::{OVERFLOW_FIELD, Spending, TermsOfLimit, UnitLimit},
-    spending::follow,
 };
 pub use self::{
     decide::{RateLimit, ResponseFuture},

@@ -3,10 +3,9 @@
 //! What comes in: the head of a request, and the rules in force. What goes out: the response of the inner service, or a
 //! rejection; and what the response settles, such as units that are refunded.
 //!
-//! This file has the settings, and makes two kinds of services: that of `service.rs`, and for `in_flight` and `spend`
-//! that of `gate_with_permits.rs`, whose bodies hold permits (`permits.rs`) and follow the usage. Both take the set of admissions
-//! from `handle.rs`, once for each request: a reload or a switch replaces the whole set, and requests under way end with
-//! theirs.
+//! This file has the settings, and makes the services of `service.rs`: for `in_flight` and `spend` one whose bodies hold
+//! permits and follow the usage. It takes the set of admissions from `handle.rs`, once for each request: a reload or a
+//! switch replaces the whole set, and requests under way end with theirs.
 //!
 //! A request that two rules limit, one of them in the shadow and with a quota of 5/minute:
 //!
@@ -23,9 +22,7 @@
 //! for its body.
 
 mod check;
-mod gate_with_permits;
 mod handle;
-mod permits;
 mod rule_admissions;
 mod service;
 #[cfg(feature = "rules-watch")]
@@ -42,18 +39,22 @@ use tower_layer::Layer;
 use self::{
     handle::Shared,
     rule_admissions::{Admissions, LayerSettings},
+    service::ByRules,
 };
 use crate::{in_flight::InFlightTables, rule_set::Rules};
 use tower_ratelimit_core::reject::{IsResponse, ProblemJson, RejectFn, Rejection};
-use tower_ratelimit_layer::{middleware::gate::Gate, observe::Observer, rate_limit::SharedQueues};
+use tower_ratelimit_layer::{
+    middleware::{body::Following, gate::Gate},
+    observe::Observer,
+    rate_limit::SharedQueues,
+};
 use tower_ratelimit_rulefile::RulesError;
 
 #[cfg(feature = "rules-watch")]
 pub use self::watch::RulesWatch;
 pub use self::{
-    gate_with_permits::{HoldingRulesFuture, HoldingRulesLimit},
     handle::RulesHandle,
-    service::{RulesFuture, RulesLimit},
+    service::{HoldingRulesFuture, HoldingRulesLimit, RulesFuture, RulesLimit},
 };
 
 /// Limits requests by [`Rules`], and keeps the counts when the files are read again.
@@ -205,7 +206,7 @@ impl<S, R: Send + Sync + 'static> Layer<S> for RulesLayer<R> {
     type Service = RulesLimit<S, R>;
 
     fn layer(&self, inner: S) -> RulesLimit<S, R> {
-        Gate::new(inner, service::ByRules(Arc::clone(self.shared())))
+        Gate::new(inner, ByRules(Arc::clone(self.shared())))
     }
 }
 
@@ -243,10 +244,7 @@ impl<S, R: Send + Sync + 'static> Layer<S> for HoldingRulesLayer<R> {
     type Service = HoldingRulesLimit<S, R>;
 
     fn layer(&self, inner: S) -> HoldingRulesLimit<S, R> {
-        Gate::new(
-            inner,
-            gate_with_permits::HoldingByRules(Arc::clone(self.0.shared())),
-        )
+        Gate::new(inner, Following(ByRules(Arc::clone(self.0.shared()))))
     }
 }
 

@@ -1,31 +1,43 @@
-//! The gate of a [`RulesLayer`](super::RulesLayer): one set of rules decides a request, and settles its response.
+//! The gate of a [`RulesLayer`](super::RulesLayer): one set of rules decides a request, and settles its response. The permits
+//! of `in_flight` are acquired in this process, or requested from the store that all nodes share.
 
 use std::{
+    future::Future,
     mem,
     ops::ControlFlow,
+    pin::Pin,
+    slice,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Instant,
 };
 
-use http::{Response, StatusCode, request::Parts};
+use http::{Response, StatusCode, header::UPGRADE, request::Parts};
+use http_body::Body;
 
 use super::{handle::Shared, rule_admissions::Admissions};
 use crate::{
+    rule::Rule,
     select::{ChargeOfRule, RuleCharges, RulesVerdict},
     spend::{NeedsTrailers, UsagePlace},
     store::RuleLimits,
 };
+use tower_ratelimit_concurrency::{ConcurrencyBody, Grant, HeldPermits, PendingGrant, Permit};
 use tower_ratelimit_core::{
+    clock::Timestamp,
+    decision::Decision,
     limiter::Charge,
-    reject::{ProblemJson, Reject},
+    reject::{ProblemJson, Reject, RejectionKind},
 };
 use tower_ratelimit_layer::{
     middleware::{
+        body::{BoxError, Following, Follows},
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
         settings::Uncounted,
     },
     rate_limit::{
-        Correcting, FewCharges, PendingOutcome, RateOutcome, ResponseWork, ShadowRequest,
+        Admission, Correcting, FewCharges, PendingOutcome, RateOutcome, ResponseWork,
+        ShadowRequest, SpendBody,
     },
 };
 
@@ -39,26 +51,45 @@ pub type RulesLimit<S, R = ProblemJson> = Gate<S, ByRules<R>>;
 /// Dropping it is safe at any time. Charged units stay charged.
 pub type RulesFuture<S, B, R> = GateFuture<S, B, ByRules<R>>;
 
-/// The charges of shadow rules, which `count_if` settles by the response.
-pub(super) type ShadowRequests<R> = Vec<ShadowRequest<RuleLimits, R>>;
+/// A service whose requests are limited by rules, and whose responses hold permits. Created by
+/// [`HoldingRulesLayer`](super::HoldingRulesLayer).
+pub type HoldingRulesLimit<S, R = ProblemJson> = Gate<S, Following<ByRules<R>>>;
 
-/// The work of a response by rules; `P` are the permits of the request.
+/// The response of a [`HoldingRulesLimit`] service.
+///
+/// Dropping it is safe at any time: its permits are released.
+pub type HoldingRulesFuture<S, B, R> = GateFuture<S, B, Following<ByRules<R>>>;
+
+/// The charges of shadow rules, which `count_if` settles by the response.
+type ShadowRequests<R> = Vec<ShadowRequest<RuleLimits, R>>;
+
+/// The work of a response by rules.
 #[allow(missing_debug_implementations, reason = "users only name it")]
-pub struct RulesWork<R, P> {
-    pub(super) rate: ResponseWork<RuleLimits, R>,
+pub struct RulesWork<R> {
+    rate: ResponseWork<RuleLimits, R>,
     watched: ShadowRequests<R>,
-    pub(super) permits: P,
+    permits: HeldPermits,
+}
+
+/// A decision that takes time.
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub enum PendingRules<R> {
+    /// Other nodes decide about the permits.
+    Permits(AwaitingPermits<R>),
+    Quotas(PendingQuotas<R>),
 }
 
 /// The decision of the quotas, which takes time.
 #[allow(missing_debug_implementations, reason = "users only name it")]
-pub struct PendingQuotas<R, P> {
+pub struct PendingQuotas<R> {
     quotas: PendingOutcome<RuleLimits, R>,
     watched: ShadowRequests<R>,
-    permits: P,
+    permits: HeldPermits,
 }
 
-/// Rules as the decision of a [`Gate`].
+type OutcomeOfRules<R, B> = RequestOutcome<RulesWork<R>, B, PendingRules<R>>;
+
+/// Rules as the decision of a [`Gate`]. Only one that is [`Following`] has rules with `in_flight` or `spend`.
 #[allow(missing_debug_implementations, reason = "users only name it")]
 pub struct ByRules<R>(pub(super) Arc<Shared<R>>);
 
@@ -69,8 +100,8 @@ impl<R> Clone for ByRules<R> {
 }
 
 impl<R> Admit for ByRules<R> {
-    type Work = RulesWork<R, ()>;
-    type Deferred = PendingQuotas<R, ()>;
+    type Work = RulesWork<R>;
+    type Deferred = PendingRules<R>;
     type Late = Correcting<RuleLimits, R>;
 }
 
@@ -78,31 +109,43 @@ impl<R: Reject<B>, B: 'static> Admits<B> for ByRules<R> {
     type Body = B;
 
     #[inline(always)]
-    fn decide(&self, parts: &mut Parts) -> RequestOutcome<RulesWork<R, ()>, B, Self::Deferred> {
+    fn decide(&self, parts: &mut Parts) -> OutcomeOfRules<R, B> {
         // One set of rules decides a request. Its admission also settles the response. It is dropped
         // before the inner service is called.
         let admissions = self.0.admissions.load();
         let now = admissions.rules.begin(&mut parts.headers);
+        if admissions.rules.has_in_flight() {
+            return decide_holding(&admissions, now, parts);
+        }
         let verdict = admissions.rules.select(parts, now);
-        let mut watched = Vec::new();
-        let outcome = decide_by_verdict(&admissions, &verdict, &mut watched, parts);
-        PendingQuotas::outcome(outcome, watched, ())
+        decide_quotas(&admissions, &verdict, HeldPermits::default(), parts)
     }
 
     fn poll_decision(
-        deferred: &mut Self::Deferred,
+        deferred: &mut PendingRules<R>,
         parts: &mut Parts,
         cx: &mut Context<'_>,
-    ) -> Poll<FinalOutcome<RulesWork<R, ()>, B>> {
-        deferred.poll(parts, cx)
+    ) -> Poll<FinalOutcome<RulesWork<R>, B>> {
+        loop {
+            match deferred {
+                PendingRules::Quotas(quotas) => return quotas.poll(parts, cx),
+                PendingRules::Permits(waiting) => match ready!(waiting.poll(parts, cx)) {
+                    RequestOutcome::Pass(work) => return Poll::Ready(RequestOutcome::Pass(work)),
+                    RequestOutcome::Reject(response) => {
+                        return Poll::Ready(RequestOutcome::Reject(response));
+                    }
+                    RequestOutcome::Defer(later) => *deferred = later,
+                },
+            }
+        }
     }
 
     #[inline(always)]
-    fn show(work: &mut RulesWork<R, ()>, response: &mut Response<B>) -> ControlFlow<()> {
+    fn show(work: &mut RulesWork<R>, response: &mut Response<B>) -> ControlFlow<()> {
         work.rate.show(response)
     }
 
-    fn settle(work: &mut RulesWork<R, ()>, response: &mut Response<B>) -> Option<Self::Late> {
+    fn settle(work: &mut RulesWork<R>, response: &mut Response<B>) -> Option<Self::Late> {
         work.rate.settle(response)
     }
 
@@ -116,70 +159,58 @@ impl<R: Reject<B>, B: 'static> Admits<B> for ByRules<R> {
 
     #[inline(always)]
     fn wrap<E>(
-        work: &mut RulesWork<R, ()>,
+        work: &mut RulesWork<R>,
         polled: Poll<Result<Response<B>, E>>,
     ) -> Poll<Result<Response<B>, E>> {
-        work.settle_watched(&polled);
+        match &polled {
+            Poll::Ready(Ok(response)) if !work.watched.is_empty() => {
+                settle_shadows(&mut work.watched, response.status());
+            }
+            // An error ends the request.
+            Poll::Ready(Err(_)) => work.permits.release(),
+            _ => {}
+        }
         polled
     }
 }
 
-impl<R, P: Default> Default for RulesWork<R, P> {
+impl<R, B> Follows<B> for ByRules<R>
+where
+    R: Reject<B>,
+    B: Body<Error: Into<BoxError>> + 'static,
+{
+    type Followed = ConcurrencyBody<SpendBody<B>>;
+
+    fn follow(work: &mut RulesWork<R>, response: Response<B>) -> Response<Self::Followed> {
+        let permits = mem::take(&mut work.permits);
+        // The charges are settled before the permits are given back.
+        let charged = Arc::<Admission<RuleLimits, R>>::follow(&mut work.rate, response);
+        charged.map(|body| ConcurrencyBody::new(body, permits))
+    }
+}
+
+impl<R> Default for RulesWork<R> {
     fn default() -> Self {
         Self {
             rate: ResponseWork::Nothing,
             watched: Vec::new(),
-            permits: P::default(),
+            permits: HeldPermits::default(),
         }
     }
 }
 
-impl<R: Send + Sync + 'static, P> RulesWork<R, P> {
-    #[inline(always)]
-    pub(super) fn settle_watched<B, E>(&mut self, polled: &Poll<Result<Response<B>, E>>) {
-        if let (false, Poll::Ready(Ok(response))) = (self.watched.is_empty(), polled) {
-            settle(&mut self.watched, response.status());
-        }
-    }
-}
-
-fn settle<R: Send + Sync + 'static>(watched: &mut ShadowRequests<R>, status: StatusCode) {
+fn settle_shadows<R: Send + Sync + 'static>(watched: &mut ShadowRequests<R>, status: StatusCode) {
     for watched in watched.drain(..) {
         watched.settle(status);
     }
 }
 
-impl<R: Send + Sync + 'static, P: Default> PendingQuotas<R, P> {
-    /// The outcome of a request by that of its quotas. A rejection settles the shadows, and drops the permits.
-    #[inline(always)]
-    pub(super) fn outcome<B>(
-        outcome: RateOutcome<RuleLimits, R, B>,
-        mut watched: ShadowRequests<R>,
-        permits: P,
-    ) -> RequestOutcome<RulesWork<R, P>, B, Self> {
-        match outcome {
-            RequestOutcome::Pass(rate) => RequestOutcome::Pass(RulesWork {
-                rate,
-                watched,
-                permits,
-            }),
-            RequestOutcome::Reject(response) => {
-                settle(&mut watched, response.status());
-                RequestOutcome::Reject(response)
-            }
-            RequestOutcome::Defer(quotas) => RequestOutcome::Defer(Self {
-                quotas,
-                watched,
-                permits,
-            }),
-        }
-    }
-
-    pub(super) fn poll<B: 'static>(
+impl<R> PendingQuotas<R> {
+    fn poll<B: 'static>(
         &mut self,
         parts: &mut Parts,
         cx: &mut Context<'_>,
-    ) -> Poll<FinalOutcome<RulesWork<R, P>, B>>
+    ) -> Poll<FinalOutcome<RulesWork<R>, B>>
     where
         R: Reject<B>,
     {
@@ -190,8 +221,8 @@ impl<R: Send + Sync + 'static, P: Default> PendingQuotas<R, P> {
                 permits: mem::take(&mut self.permits),
             }),
             RequestOutcome::Reject(response) => {
-                settle(&mut self.watched, response.status());
-                self.permits = P::default();
+                settle_shadows(&mut self.watched, response.status());
+                self.permits.release();
                 RequestOutcome::Reject(response)
             }
             RequestOutcome::Defer(never) => match never {},
@@ -199,8 +230,37 @@ impl<R: Send + Sync + 'static, P: Default> PendingQuotas<R, P> {
     }
 }
 
+/// Decides by the quotas about a request with these permits. A rejection settles the shadows, and drops the permits.
 #[inline(always)]
-pub(super) fn decide_by_verdict<R: Reject<B>, B: 'static>(
+fn decide_quotas<R: Reject<B>, B: 'static>(
+    admissions: &Admissions<R>,
+    verdict: &RulesVerdict<'_>,
+    permits: HeldPermits,
+    parts: &mut Parts,
+) -> OutcomeOfRules<R, B> {
+    let mut watched = Vec::new();
+    match decide_by_verdict(admissions, verdict, &mut watched, parts) {
+        RequestOutcome::Pass(rate) => RequestOutcome::Pass(RulesWork {
+            rate,
+            watched,
+            permits,
+        }),
+        RequestOutcome::Reject(response) => {
+            settle_shadows(&mut watched, response.status());
+            RequestOutcome::Reject(response)
+        }
+        RequestOutcome::Defer(quotas) => {
+            RequestOutcome::Defer(PendingRules::Quotas(PendingQuotas {
+                quotas,
+                watched,
+                permits,
+            }))
+        }
+    }
+}
+
+#[inline(always)]
+fn decide_by_verdict<R: Reject<B>, B: 'static>(
     admissions: &Admissions<R>,
     verdict: &RulesVerdict<'_>,
     watched: &mut ShadowRequests<R>,
@@ -288,5 +348,170 @@ fn reserve<'c, 'r: 'c, R>(
     let mut spends = hard.filter_map(|charge| charge.rule.spend.as_ref());
     if let Some(UsagePlace::Trailer(_)) = spends.next().map(|spend| &spend.read) {
         parts.extensions.insert(NeedsTrailers);
+    }
+}
+
+/// A permit that other nodes count, too, with the position of its rule and the index of the set of quotas. It is acquired
+/// when its future is polled.
+type RequestedPermit = ((u16, usize), PendingGrant);
+
+/// Acquires the permits of all rules or none, then decides by the quotas. A request that a quota denies holds none.
+#[inline(never)]
+fn decide_holding<R: Reject<B>, B: 'static>(
+    admissions: &Arc<Admissions<R>>,
+    now: Timestamp,
+    parts: &mut Parts,
+) -> OutcomeOfRules<R, B> {
+    let (mut permits, mut requested, mut refusal) = (HeldPermits::default(), Vec::new(), None);
+    let acquire = |rule: &Rule, set_index, key| {
+        let Some(limit) = admissions.in_flight(rule).filter(|_| refusal.is_none()) else {
+            return;
+        };
+        let at = (rule.position, set_index);
+        match limit.acquire(set_index, key) {
+            PendingGrant::Ready(grant) if requested.is_empty() => {
+                match permit(admissions, at, grant, None) {
+                    Ok(permit) => permit.into_iter().for_each(|permit| permits.push(permit)),
+                    Err(refused) => refusal = Some(refused),
+                }
+            }
+            grant => requested.push((at, grant)),
+        }
+    };
+    let verdict = admissions.rules.select_in_flight(parts, now, acquire);
+    // Otherwise no limit decides about the request.
+    if matches!(verdict, RulesVerdict::Limited(_) | RulesVerdict::Bypassed) {
+        if let Some(refusal) = refusal {
+            permits.release();
+            return RequestOutcome::Reject(refusal.response(admissions, parts));
+        }
+        if !requested.is_empty() {
+            let waiting = AwaitingPermits {
+                acquiring: Box::pin(acquire_in_turn(Arc::clone(admissions), permits, requested)),
+                admissions: Arc::clone(admissions),
+                now,
+            };
+            return RequestOutcome::Defer(PendingRules::Permits(waiting));
+        }
+    }
+    decide_with(admissions, &verdict, permits, parts)
+}
+
+/// Decides by the quotas about a request that has its permits. One that asks for an upgrade shares them.
+fn decide_with<R: Reject<B>, B: 'static>(
+    admissions: &Admissions<R>,
+    verdict: &RulesVerdict<'_>,
+    permits: HeldPermits,
+    parts: &mut Parts,
+) -> OutcomeOfRules<R, B> {
+    let mut outcome = decide_quotas(admissions, verdict, permits, parts);
+    let permits = match &mut outcome {
+        RequestOutcome::Pass(work) => &mut work.permits,
+        RequestOutcome::Defer(PendingRules::Quotas(quotas)) => &mut quotas.permits,
+        _ => return outcome,
+    };
+    if !permits.is_empty() && parts.headers.contains_key(UPGRADE) {
+        parts.extensions.insert(permits.share());
+    }
+    outcome
+}
+
+/// A request that waits for its permits. Dropping it releases those that it has.
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct AwaitingPermits<R> {
+    acquiring: Pin<Box<dyn Future<Output = Result<HeldPermits, Refusal>> + Send>>,
+    admissions: Arc<Admissions<R>>,
+    now: Timestamp,
+}
+
+struct Refusal {
+    position: u16,
+    reason: Reason,
+}
+
+enum Reason {
+    Denied(Box<Decision>),
+    /// The store failed, and `on_failure` of the rules denies.
+    Failed(RejectionKind),
+}
+
+impl<R> AwaitingPermits<R> {
+    /// Decides by the quotas once the request has all permits.
+    fn poll<B: 'static>(
+        &mut self,
+        parts: &mut Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<OutcomeOfRules<R, B>>
+    where
+        R: Reject<B>,
+    {
+        let acquired = ready!(self.acquiring.as_mut().poll(cx));
+        let admissions = &*self.admissions;
+        Poll::Ready(match acquired {
+            Ok(permits) => {
+                let verdict = admissions.rules.select(parts, self.now);
+                decide_with(admissions, &verdict, permits, parts)
+            }
+            Err(refusal) => RequestOutcome::Reject(refusal.response(admissions, parts)),
+        })
+    }
+}
+
+/// Acquires one permit after another, in the order of the rules: of requests that need the same two permits, the one that
+/// has the first also gets the second.
+async fn acquire_in_turn<R: Send + Sync>(
+    admissions: Arc<Admissions<R>>,
+    mut permits: HeldPermits,
+    requested: Vec<RequestedPermit>,
+) -> Result<HeldPermits, Refusal> {
+    for (at, grant) in requested {
+        let started = Instant::now();
+        let grant = match grant {
+            PendingGrant::Ready(grant) => grant,
+            PendingGrant::Later(grant) => grant.await,
+        };
+        let permit = permit(&admissions, at, grant, Some(started))?;
+        permit.into_iter().for_each(|permit| permits.push(permit));
+    }
+    Ok(permits)
+}
+
+/// The permit of a grant; `None` if the request passes without one. Reports a denial, and a store that failed.
+fn permit<R>(
+    admissions: &Admissions<R>,
+    (position, set_index): (u16, usize),
+    Grant { decision, holder }: Grant,
+    started: Option<Instant>,
+) -> Result<Option<Permit>, Refusal> {
+    let rule = &admissions.rules.rules()[usize::from(position)];
+    let admission = admissions.admission(rule);
+    let refusal = |reason| Refusal { position, reason };
+    match decision {
+        Ok(decision) if decision.is_allowed() => Ok(holder.permit()),
+        Ok(decision) => {
+            admission.report_denial(&decision, holder.key(), started);
+            if rule.shadow {
+                return Ok(None);
+            }
+            Err(refusal(Reason::Denied(Box::new(decision))))
+        }
+        Err(error) => {
+            let limit = admissions.in_flight(rule);
+            let policy = limit.map(|limit| limit.policy(set_index));
+            let policies = policy.map(slice::from_ref).unwrap_or_default();
+            let rejection = admission.fail(&error, policies);
+            rejection.map_or(Ok(None), |kind| Err(refusal(Reason::Failed(kind))))
+        }
+    }
+}
+
+impl Refusal {
+    fn response<R: Reject<B>, B>(self, admissions: &Admissions<R>, parts: &Parts) -> Response<B> {
+        let rule = &admissions.rules.rules()[usize::from(self.position)];
+        let admission = admissions.admission(rule);
+        match self.reason {
+            Reason::Denied(decision) => admission.responder().deny(parts, &decision),
+            Reason::Failed(kind) => admission.responder().refuse(parts, kind),
+        }
     }
 }

@@ -1,13 +1,8 @@
 //! The layer whose charges follow the response's body, and its gate.
 
-use std::{
-    fmt,
-    ops::ControlFlow,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{fmt, sync::Arc};
 
-use http::{Response, request::Parts};
+use http::Response;
 use http_body::Body;
 use tower_layer::Layer;
 
@@ -17,14 +12,13 @@ use super::{
 };
 use crate::{
     middleware::{
-        body::{BoxError, Following},
-        gate::{Admit, Admits, FinalOutcome, Gate, GateFuture},
+        body::{BoxError, Following, Follows},
+        gate::{Gate, GateFuture},
     },
     rate_limit::{
         admission::Admission,
-        decide::{PendingOutcome, RateOutcome, ResponseWork},
+        decide::ResponseWork,
         layer::RateLimitLayer,
-        reservation::Correcting,
         settings::{Exhausted, Missing, Spending, UnitLimit},
     },
     spend::{SpendReaders, content_length},
@@ -243,76 +237,27 @@ pub type SpendLimit<S, L = LocalLimiter, R = ProblemJson> =
 /// The response of a [`SpendLimit`](super::SpendLimit) service.
 pub type SpendFuture<S, B, L, R> = GateFuture<S, B, Following<Arc<Admission<L, R>>>>;
 
-impl<L: Limiter, R> Admit for Following<Arc<Admission<L, R>>> {
-    type Work = ResponseWork<L, R>;
-    type Deferred = PendingOutcome<L, R>;
-    type Late = Correcting<L, R>;
-}
-
-impl<L, R, B> Admits<B> for Following<Arc<Admission<L, R>>>
+impl<L, R, B> Follows<B> for Arc<Admission<L, R>>
 where
     L: Limiter,
     R: Reject<B>,
     B: Body<Error: Into<BoxError>> + 'static,
 {
-    type Body = SpendBody<B>;
+    type Followed = SpendBody<B>;
 
-    #[inline(always)]
-    fn decide(&self, parts: &mut Parts) -> RateOutcome<L, R, B> {
-        Admission::decide(&self.0, parts)
+    fn follow(work: &mut ResponseWork<L, R>, response: Response<B>) -> Response<SpendBody<B>> {
+        let (head, body) = response.into_parts();
+        // A body that has ended may still declare the length of another, as that of HEAD does.
+        let length = if body.is_end_stream() {
+            Some(0)
+        } else {
+            let exact = body.size_hint().exact();
+            exact.or_else(|| content_length(&head.headers))
+        };
+        let bill = work
+            .take_reservation()
+            .and_then(|reservation| Bill::open(reservation, &head, length));
+        let bill = bill.map(|bill| Box::new(bill) as Box<dyn StreamBill>);
+        Response::from_parts(head, SpendBody::new(body, Billed::new(bill)))
     }
-
-    fn poll_decision(
-        deferred: &mut PendingOutcome<L, R>,
-        parts: &mut Parts,
-        cx: &mut Context<'_>,
-    ) -> Poll<FinalOutcome<ResponseWork<L, R>, B>> {
-        deferred.poll(parts, cx)
-    }
-
-    fn show(work: &mut ResponseWork<L, R>, response: &mut Response<B>) -> ControlFlow<()> {
-        work.show(response)
-    }
-
-    fn settle(
-        work: &mut ResponseWork<L, R>,
-        response: &mut Response<B>,
-    ) -> Option<Correcting<L, R>> {
-        work.settle(response)
-    }
-
-    fn poll_late(
-        late: &mut Correcting<L, R>,
-        response: &mut Response<B>,
-        cx: &mut Context<'_>,
-    ) -> Poll<()> {
-        late.poll(response, cx)
-    }
-
-    fn wrap<E>(
-        work: &mut ResponseWork<L, R>,
-        polled: Poll<Result<Response<B>, E>>,
-    ) -> Poll<Result<Response<SpendBody<B>>, E>> {
-        polled.map_ok(|response| follow(work, response))
-    }
-}
-
-/// Follows the body of a response that determines the charge.
-pub fn follow<L: Limiter, R: Send + Sync + 'static, B: Body<Error: Into<BoxError>>>(
-    work: &mut ResponseWork<L, R>,
-    response: Response<B>,
-) -> Response<SpendBody<B>> {
-    let (head, body) = response.into_parts();
-    // A body that has ended may still declare the length of another, as that of HEAD does.
-    let length = if body.is_end_stream() {
-        Some(0)
-    } else {
-        let exact = body.size_hint().exact();
-        exact.or_else(|| content_length(&head.headers))
-    };
-    let bill = work
-        .take_reservation()
-        .and_then(|reservation| Bill::open(reservation, &head, length));
-    let bill = bill.map(|bill| Box::new(bill) as Box<dyn StreamBill>);
-    Response::from_parts(head, SpendBody::new(body, Billed::new(bill)))
 }

@@ -4,7 +4,7 @@
 //! response. Out: the same body, and a charge of what it has used.
 //!
 //! 1. The layer's `Spending` is the cost of requests (`reservations`), by what a request declares (`spend.rs`).
-//! 2. `follow` opens a `Bill` for the response, with a reader by its head, and puts it into the [`SpendBody`]. The
+//! 2. `Follows` opens a `Bill` for the response, with a reader by its head, and puts it into the [`SpendBody`]. The
 //!    bill has a balance for each limit; the handler's [`Spent`] has the tokens.
 //! 3. For each frame the reader changes the tokens. When a balance comes within half a step of what is charged, the bill
 //!    requests a step. A frame waits for its charge only with [`Exhausted::End`].
@@ -22,5 +22,5 @@ mod layer;
 pub(super) use self::balance::{OpsOfEach, Upload};
 pub use self::{
     body::{SpendBody, SpendExhausted, UploadBody, UploadCount, UploadLayer},
-    layer::{SpendFuture, SpendLayer, SpendLimit, follow},
+    layer::{SpendFuture, SpendLayer, SpendLimit},
 };
