@@ -188,7 +188,7 @@ pub use tower_ratelimit_core::{
 pub use tower_ratelimit_layer::{
     key::{Global, PeerIp, sent_value::Header},
     middleware::settings::MissingKey,
-    rate_limit::{layer::RateLimitLayer, spending::SpendLayer},
+    rate_limit::{SpendLayer, layer::RateLimitLayer},
 };
 #[cfg(feature = "shared")]
 pub use tower_ratelimit_shared::fallback::OnFailure;

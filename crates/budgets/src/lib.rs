@@ -1,7 +1,7 @@
 //! Readers of the tokens that responses report, their prices, and what requests declare.
 //!
 //! The frames of a body flow in, as they pass; [`Tokens`] flow out, which a
-//! [`SpendLayer`](tower_ratelimit_layer::rate_limit::spending::SpendLayer) charges.
+//! [`SpendLayer`](tower_ratelimit_layer::rate_limit::SpendLayer) charges.
 //!
 //! `tower-ratelimit` hands all of it on as its module `spend`; items that are hidden here serve its other packages of the
 //! same release.

@@ -175,8 +175,8 @@ impl SpendReader for FieldReader {
 /// [`input`](Tokens::input), those of its response [`output`](Tokens::output).
 ///
 /// The length that a body declares is reserved: that of a request when it arrives, that of a response when its head
-/// comes. [`SpendLayer::reserve`](crate::rate_limit::spending::SpendLayer::reserve) is the reservation for a body of
-/// unknown length, and [`step`](crate::rate_limit::spending::SpendLayer::step) a further charge; both default to 64 KiB.
+/// comes. [`SpendLayer::reserve`](crate::rate_limit::SpendLayer::reserve) is the reservation for a body of
+/// unknown length, and [`step`](crate::rate_limit::SpendLayer::step) a further charge; both default to 64 KiB.
 /// A response is charged what has passed of its body, whatever its status, and also if a side breaks off. A request is
 /// charged the length that it declares, or with an [`UploadLayer`](crate::rate_limit::UploadLayer) inside what has passed.
 ///
@@ -274,7 +274,7 @@ pub fn content_length(headers: &HeaderMap) -> Option<u64> {
 /// The values of a request that determine what its response may use, in the request's extensions.
 ///
 /// With the features `llm` and `tokio` a [`DeclaredLayer`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/rate_limit/struct.DeclaredLayer.html) finds them in requests to
-/// language models. A layer or a handler of your own may insert them as well: a [`SpendLayer`](crate::rate_limit::spending::SpendLayer)
+/// language models. A layer or a handler of your own may insert them as well: a [`SpendLayer`](crate::rate_limit::SpendLayer)
 /// inside reserves units by them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -282,7 +282,7 @@ pub struct Declared {
     /// The bytes of the body, as far as they are known: its `Content-Length`, or what was read.
     pub bytes: u64,
     /// The most tokens of output of a choice; `None` if the request sets none. 0 sets none. A request that sets it under
-    /// several names has the largest here, but [reserves](crate::rate_limit::spending::SpendLayer::reserve) by the names of the format that is
+    /// several names has the largest here, but [reserves](crate::rate_limit::SpendLayer::reserve) by the names of the format that is
     /// read.
     pub max_tokens: Option<u64>,
     /// The choices that are requested, each of as much output. At least 1; defaults to 1.

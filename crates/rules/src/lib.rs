@@ -63,7 +63,6 @@ mod rule;
 mod rule_quotas;
 mod rule_set;
 mod select;
-mod spend;
 mod store;
 
 /// The reference of rule files: every field, with an example and the messages about mistakes.
@@ -93,8 +92,7 @@ pub use self::{
         RulesLayer, RulesLimit,
     },
     reload_changes::RuleChanges,
-    rule::{RequestPart, RuleNeed},
+    rule::{NeedsTrailers, RequestPart, RuleNeed},
     rule_set::Rules,
-    spend::NeedsTrailers,
     store::RulesStore,
 };

@@ -11,14 +11,17 @@ use super::{
     key::RuleKey,
     matcher::Matcher,
     priority::PriorityRule,
-    rule_quotas::{Allowance, QuotaSet},
-    spend::{CountedUnits, SpendRule},
+    rule_quotas::{Allowance, CountedUnits, QuotaSet},
 };
+use tower_ratelimit_budgets::llm::{Llm, Pointer};
 use tower_ratelimit_core::{
     headers::Headers,
     limiter::{OnChange, limit::LimitTerms},
 };
-use tower_ratelimit_layer::middleware::settings::MissingKey;
+use tower_ratelimit_layer::{
+    middleware::settings::MissingKey,
+    rate_limit::{Exhausted, Missing},
+};
 
 /// The effect of a rule on requests that match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -205,4 +208,38 @@ impl CountedSets<'_> {
             None => format!("{prefix}{name}"),
         }
     }
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum UsagePlace {
+    Format(Llm),
+    /// The bytes of both bodies.
+    Bytes,
+    Json(Pointer),
+    Header(HeaderName),
+    Trailer(HeaderName),
+}
+
+/// In the extensions of a request whose response a rule charges by a trailer, `spend: {read: {trailer: x-cost}}`.
+///
+/// A proxy sends the request with `TE: trailers`, without that many servers send none, and hides the trailers from a
+/// client that did not send it.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct NeedsTrailers;
+
+/// The charges of a rule that follow the bodies of responses.
+#[derive(Debug, Clone)]
+pub(super) struct SpendRule {
+    pub(super) read: UsagePlace,
+    /// The most tokens that a request reserves.
+    pub(super) reserve: u64,
+    /// The fewest tokens that a request reserves.
+    pub(super) reserve_least: u64,
+    /// The tokens of a further charge.
+    pub(super) step: u64,
+    pub(super) exhausted: Exhausted,
+    pub(super) missing: Missing,
+    /// The most bytes of a request that are read for its reservation.
+    pub(super) body: u64,
 }

@@ -1,15 +1,17 @@
-//! The quotas of a rule: the same for all requests, by tier, or by time.
+//! The quotas of a rule: the same for all requests, by tier, or by time; and the units that they count.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderName, request::Parts};
 use tower_ratelimit_rulefile::weekly_time_window::TimeWindow;
 
-use super::{matcher::contains, spend::CountedUnits};
+use super::matcher::contains;
+use tower_ratelimit_budgets::prices::{ModelPattern, ModelRates, TokenRates};
 use tower_ratelimit_core::{
     clock::Timestamp,
     error::ConfigError,
     quota::{Calendar, OwnedQuota, TimeOfDay},
+    tokens::Tokens,
 };
 
 /// A set of quotas that a request is charged by together.
@@ -299,5 +301,38 @@ impl Allowance {
             .into_iter()
             .map(|(_, set)| set)
             .collect()
+    }
+}
+
+/// The units of responses that a quota counts, as a sum over the tokens. Clones share it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CountedUnits(Arc<UnitSum>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct UnitSum {
+    /// Two counts of one file with one label are the same. A rule counts each label in a limiter of its own.
+    label: Box<str>,
+    rates: ModelRates,
+}
+
+impl CountedUnits {
+    pub(super) fn new(
+        label: &str,
+        rates: impl IntoIterator<Item = (ModelPattern, TokenRates)>,
+        divisor: u64,
+    ) -> Self {
+        Self(Arc::new(UnitSum {
+            label: label.into(),
+            rates: ModelRates::new(rates, divisor),
+        }))
+    }
+
+    pub(super) fn label(&self) -> &str {
+        &self.0.label
+    }
+
+    /// The units of tokens; 0 for a model without rates.
+    pub(super) fn of(&self, tokens: &Tokens) -> u64 {
+        self.0.rates.units(tokens)
     }
 }

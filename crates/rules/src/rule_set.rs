@@ -12,8 +12,8 @@ use super::{
     reload_changes::RuleChanges,
     request::{RequestReading, RequestView},
     rule::{Rule, RuleNeed},
+    rule_quotas::CountedUnits,
     select::{RuleIndex, RulesVerdict, needs_call, select, select_batch, select_in_flight},
-    spend::CountedUnits,
     store::{RuleLimits, RulesStore, SourcesOfRule},
 };
 pub(crate) use tower_ratelimit_client_ip::client_ip::ClientIp;

@@ -9,8 +9,7 @@ use super::{
     compile::StoreSettings,
     reload_changes::CounterIdentity,
     rule::{CountedSets, Rule},
-    rule_quotas::QuotaSet,
-    spend::CountedUnits,
+    rule_quotas::{CountedUnits, QuotaSet},
 };
 use tower_ratelimit_concurrency::PermitSource;
 use tower_ratelimit_core::{

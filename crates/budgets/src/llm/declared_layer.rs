@@ -43,7 +43,7 @@ use tower_ratelimit_layer::{
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Reads the beginning of requests in JSON, and adds the model, the most tokens of output and the choices to their
-/// extensions, as [`Declared`]. A [`SpendLayer`](tower_ratelimit_layer::rate_limit::spending::SpendLayer) inside reserves units by them.
+/// extensions, as [`Declared`]. A [`SpendLayer`](tower_ratelimit_layer::rate_limit::SpendLayer) inside reserves units by them.
 ///
 /// Requests pass unchanged, but later: their body is read until the document ends, or the limit is reached, or for 5
 /// seconds. A body that is larger by its `Content-Length`, compressed, or not JSON is not read, and declares its

@@ -149,7 +149,7 @@ pub struct SpentReport<'a> {
     pub(crate) forgotten_by_each: &'a [Option<u64>],
 }
 
-/// The source of the units that a response has used, in a [`SpendLayer`](crate::rate_limit::spending::SpendLayer).
+/// The source of the units that a response has used, in a [`SpendLayer`](crate::rate_limit::SpendLayer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SpendSource {
@@ -293,7 +293,7 @@ impl Corrected<'_> {
     }
 
     /// The source of the units, if the response's body determines the charge: in a
-    /// [`SpendLayer`](crate::rate_limit::spending::SpendLayer).
+    /// [`SpendLayer`](crate::rate_limit::SpendLayer).
     pub const fn source(&self) -> Option<SpendSource> {
         match self.spent {
             Some(spent) => Some(spent.source),

@@ -7,7 +7,7 @@ use std::{
 
 use http::Extensions;
 
-use super::spending::Upload;
+use super::spend_balance::Upload;
 use tower_ratelimit_core::{
     decision::{Decision, Receipt},
     key::Key,
@@ -117,7 +117,7 @@ pub(super) fn expose(
 }
 
 /// The units of a response, for a handler that knows them: in the extensions of a request that a
-/// [`SpendLayer`](super::spending::SpendLayer) passes, and with axum an extractor.
+/// [`SpendLayer`](super::SpendLayer) passes, and with axum an extractor.
 ///
 /// Clones share the units. If a handler reports anything, the layer does not read the body. After the end of the body
 /// [`add`](Self::add) charges at once.
@@ -377,7 +377,7 @@ mod extracted {
         }
     }
 
-    /// The units of the response, for handlers behind a [`SpendLayer`](crate::rate_limit::spending::SpendLayer). Without one, and for a request that
+    /// The units of the response, for handlers behind a [`SpendLayer`](crate::rate_limit::SpendLayer). Without one, and for a request that
     /// it does not count: 500, or `None` for `Option<Spent>`.
     impl<S: Sync> FromRequestParts<S> for Spent {
         type Rejection = (StatusCode, &'static str);

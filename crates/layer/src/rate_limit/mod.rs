@@ -1,4 +1,4 @@
-//! Limits of a rate: [`RateLimitLayer`](layer::RateLimitLayer), [`SpendLayer`](spending::SpendLayer) and what they do with a request.
+//! Limits of a rate: [`RateLimitLayer`](layer::RateLimitLayer), [`SpendLayer`] and what they do with a request.
 
 mod admission;
 mod charge_request;
@@ -10,8 +10,10 @@ mod pending_decision;
 mod reservation;
 mod selected_limits;
 mod settings;
-#[doc(hidden)]
-pub mod spending;
+mod spend_balance;
+mod spend_bill;
+mod spend_body;
+mod spend_layer;
 mod waiting;
 
 #[cfg(feature = "tokio")]
@@ -29,9 +31,8 @@ pub use self::{
     decide::{RateLimit, ResponseFuture},
     handler_extensions::{Decisions, Exposed, Spent},
     settings::{Exhausted, Missing},
-    spending::{
-        SpendBody, SpendExhausted, SpendFuture, SpendLimit, UploadBody, UploadCount, UploadLayer,
-    },
+    spend_body::{SpendBody, SpendExhausted, UploadBody, UploadCount, UploadLayer},
+    spend_layer::{SpendFuture, SpendLayer, SpendLimit},
 };
 #[cfg(feature = "tokio")]
 pub use crate::middleware::body::DeclaredBody;

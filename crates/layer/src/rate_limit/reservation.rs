@@ -10,7 +10,7 @@
 //! 3. `settle` adds the fields by the decision after the correction. If the limiter does not answer at once, the response
 //!    waits (`Correcting`); in shadow mode it does not (`settle_in_background`).
 //! 4. Where the body determines the charge, the fields show the first decision, and the bill of the body corrects it
-//!    later (`spending/bill.rs`, which calls `apply` and `close`).
+//!    later (`spend_bill.rs`, which calls `apply` and `close`).
 //!
 //! A reservation that is dropped, as when the client disconnects, leaves the charge as it is and reports that. So does an
 //! answer that fails.
@@ -36,7 +36,7 @@ use super::{
     charge_request::{ChargeRequest, KeptCharges},
     handler_extensions::Spent,
     settings::Spending,
-    spending::{OpsOfEach, Upload},
+    spend_balance::{OpsOfEach, Upload},
 };
 use crate::{
     middleware::setup_diagnostics::Unreadable,

@@ -7,7 +7,9 @@ use tower_ratelimit_rulefile::{
     Problem, ProblemCode, Report, Span, document::Node, listed, nearest,
 };
 
-use crate::{cors_origins::CorsOrigins, key::RuleKey, matcher::Authenticator, spend::CountedUnits};
+use crate::{
+    cors_origins::CorsOrigins, key::RuleKey, matcher::Authenticator, rule_quotas::CountedUnits,
+};
 use tower_ratelimit_core::{
     key::{IpPrefix, KeyExtractor},
     quota::text::period,

@@ -15,9 +15,8 @@ use tower_ratelimit_rulefile::{
 
 use super::context::{Context, header_name};
 use crate::{
-    rule::Rule,
-    rule_quotas::Allowance,
-    spend::{CountedUnits, SpendRule, UsagePlace},
+    rule::{Rule, SpendRule, UsagePlace},
+    rule_quotas::{Allowance, CountedUnits},
 };
 use tower_ratelimit_budgets::{
     llm::{Llm, Pointer},

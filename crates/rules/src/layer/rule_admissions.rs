@@ -10,11 +10,10 @@ use http::HeaderValue;
 
 use crate::{
     in_flight::{InFlightLimit, InFlightTables},
-    rule::Rule,
-    rule_quotas::QuotaSet,
+    rule::{Rule, SpendRule, UsagePlace},
+    rule_quotas::{CountedUnits, QuotaSet},
     rule_set::Rules,
     select::ChargeOfRule,
-    spend::{CountedUnits, SpendRule, UsagePlace},
     store::{RuleLimits, tier_of},
 };
 use tower_ratelimit_core::{

@@ -17,9 +17,8 @@ use http_body::Body;
 
 use super::{handle::Shared, rule_admissions::Admissions};
 use crate::{
-    rule::Rule,
+    rule::{NeedsTrailers, Rule, UsagePlace},
     select::{ChargeOfRule, RuleCharges, RulesVerdict},
-    spend::{NeedsTrailers, UsagePlace},
     store::RuleLimits,
 };
 use tower_ratelimit_concurrency::{ConcurrencyBody, Grant, HeldPermits, PendingGrant, Permit};

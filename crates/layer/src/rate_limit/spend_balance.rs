@@ -2,7 +2,7 @@
 
 use std::{mem, sync::Arc};
 
-use crate::rate_limit::settings::Spending;
+use super::settings::Spending;
 use tower_ratelimit_core::{
     decision::{Op, Receipt},
     limiter::UnitsOf,
@@ -11,11 +11,11 @@ use tower_ratelimit_core::{
 };
 
 /// The operations on the limits that a request has a key for, in their order.
-pub(in crate::rate_limit) type OpsOfEach = SmallList<LimitOp, 1>;
+pub(super) type OpsOfEach = SmallList<LimitOp, 1>;
 
 /// An operation on one limit that follows a charge. The default does nothing.
-pub(in crate::rate_limit) struct LimitOp {
-    pub(in crate::rate_limit) op: Op,
+pub(super) struct LimitOp {
+    pub(super) op: Op,
     pub(super) refunded: u64,
 }
 
@@ -237,17 +237,17 @@ impl Balance {
 
 /// The account of a request's body until the head of its response: what has passed beyond the reservation is charged in
 /// whole steps, and owed.
-pub(in crate::rate_limit) struct Upload {
+pub(super) struct Upload {
     pub(super) balances: SmallList<Balance, 1>,
     step: u64,
     charge: Box<dyn Fn(&OpsOfEach) + Send + Sync>,
     /// Whether a layer counts the body.
-    pub(in crate::rate_limit) has_begun: bool,
+    pub(super) has_begun: bool,
 }
 
 impl Upload {
     /// The account after a reservation that charged each limit so many units.
-    pub(in crate::rate_limit) fn new(
+    pub(super) fn new(
         spending: &Spending,
         charges: impl Iterator<Item = (usize, u64)>,
         charge: impl Fn(&OpsOfEach) + Send + Sync + 'static,
@@ -264,7 +264,7 @@ impl Upload {
         }
     }
 
-    pub(in crate::rate_limit) fn charge_passed(&mut self, tokens: &Tokens) {
+    pub(super) fn charge_passed(&mut self, tokens: &Tokens) {
         for balance in self.balances.as_mut_slice() {
             balance.advance(tokens);
             let step = balance.units.as_ref();
@@ -286,7 +286,7 @@ impl Upload {
 
     /// Charges what has passed of a body without a response. Returns the units that the least limit keeps, and the charge
     /// for what passes later.
-    pub(in crate::rate_limit) fn settle(
+    pub(super) fn settle(
         mut self,
         tokens: &Tokens,
         receipt: Option<&Receipt>,

@@ -246,7 +246,7 @@ impl<B: Body<Error: Into<BoxError>>> Follow<B> for Billed<B::Data> {
     }
 }
 
-/// Counts the bodies of requests while they pass, for a [`SpendLayer`](super::SpendLayer) outside that charges their
+/// Counts the bodies of requests while they pass, for a [`SpendLayer`](super::spend_layer::SpendLayer) outside that charges their
 /// [`Bytes`](crate::spend::Bytes).
 ///
 /// It stands inside of that layer, and gives requests a body of its own. Without it a request is charged the length that

@@ -1,4 +1,18 @@
-//! The layer whose charges follow the response's body, and its gate.
+//! The layer whose charges follow the response's body.
+//!
+//! In: a request that was admitted and charged what `Spending` reserves, as a `Reservation`; the head and the body of its
+//! response. Out: the same body, and a charge of what it has used.
+//!
+//! 1. The layer's `Spending` is the cost of requests (`reservations`), by what a request declares (`spend.rs`).
+//! 2. `Follows` opens a `Bill` for the response, with a reader by its head, and puts it into the [`SpendBody`]. The
+//!    bill has a balance for each limit; the handler's `Spent` has the tokens.
+//! 3. For each frame the reader changes the tokens. When a balance comes within half a step of what is charged, the bill
+//!    requests a step. A frame waits for its charge only with [`Exhausted::End`].
+//! 4. At the end, or if the body is dropped, the bill charges what is missing or refunds what is left over, the newest
+//!    receipt first. If the limiter does not answer at once, that continues in the background.
+//!
+//! Example: 2,048 tokens are reserved, and steps have 256. A response that uses 300 gets 1,748 back at its end. One that
+//! uses 2,500 is charged three steps, from 1,920, 2,176 and 2,432 on, and gets 316 back.
 
 use std::{fmt, sync::Arc};
 
@@ -7,8 +21,8 @@ use http_body::Body;
 use tower_layer::Layer;
 
 use super::{
-    bill::Bill,
-    body::{Billed, SpendBody, StreamBill},
+    spend_bill::Bill,
+    spend_body::{Billed, SpendBody, StreamBill},
 };
 use crate::{
     middleware::{
@@ -47,7 +61,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// Charges requests by what their responses have used when they have ended, which `readers` find in the bodies.
     ///
     /// Call it last: it makes a [`SpendLayer`], whose services have responses with a body of their own, a
-    /// [`SpendBody`](super::SpendBody). With [`count_if`](Self::count_if) or [`final_cost`](Self::final_cost) a
+    /// [`SpendBody`](SpendBody). With [`count_if`](Self::count_if) or [`final_cost`](Self::final_cost) a
     /// response whose cost is 0 by its head is refunded at once. A [`cost`](Self::cost) replaces the reservation.
     ///
     /// Of [several limits](Self::all) those with [`KeyedLimit::spends`](tower_ratelimit_core::limiter::KeyedLimit::spends) are
@@ -230,11 +244,11 @@ impl<L, R> fmt::Debug for SpendLayer<L, R> {
     }
 }
 
-/// A service whose responses' units are limited. Made by [`SpendLayer`](super::SpendLayer).
+/// A service whose responses' units are limited. Made by [`SpendLayer`](SpendLayer).
 pub type SpendLimit<S, L = LocalLimiter, R = ProblemJson> =
     Gate<S, Following<Arc<Admission<L, R>>>>;
 
-/// The response of a [`SpendLimit`](super::SpendLimit) service.
+/// The response of a [`SpendLimit`](SpendLimit) service.
 pub type SpendFuture<S, B, L, R> = GateFuture<S, B, Following<Arc<Admission<L, R>>>>;
 
 impl<L, R, B> Follows<B> for Arc<Admission<L, R>>

@@ -11,8 +11,8 @@ use std::{
 use http::{HeaderMap, StatusCode, header::CONTENT_ENCODING, response};
 
 use super::{
-    balance::{Balance, CountByStatus, Ending, LimitOp, OpsOfEach, RECEIPTS},
-    body::{BillEnd, SpendExhausted, StreamBill, StreamEnd},
+    spend_balance::{Balance, CountByStatus, Ending, LimitOp, OpsOfEach, RECEIPTS},
+    spend_body::{BillEnd, SpendExhausted, StreamBill, StreamEnd},
 };
 use crate::{
     middleware::setup_diagnostics::Unreadable,
