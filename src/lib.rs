@@ -195,7 +195,7 @@ pub use tower_ratelimit_shared::fallback::OnFailure;
 #[cfg(feature = "redis")]
 pub use tower_ratelimit_shared::limiter::RedisLimiter;
 #[cfg(feature = "redis")]
-pub use tower_ratelimit_store::redis::store::redis_store::RedisStore;
+pub use tower_ratelimit_store::redis::RedisStore;
 
 /// The README's example compiles.
 #[cfg(all(doctest, feature = "axum"))]

@@ -2,6 +2,7 @@
 
 use redis::{Value, aio::MultiplexedConnection};
 use testkit::bench_server::Server;
+use tower_ratelimit_store::redis::script::{GENERAL, LONE_BUCKET, LONE_WINDOW, SEVERAL_QUOTAS};
 
 use crate::{Result, median};
 
@@ -65,11 +66,6 @@ const PLAIN_SLICES: &str = "
     local text = index .. ':' .. table.concat(all, ':')
     redis.call('SET', KEYS[1], text, 'PX', math.ceil((slices + 1) * slice / 1000))
     return { used + cost, 0 }";
-
-const GENERAL: &str = include!("../../crates/store/src/redis/script/general_script_text.rs");
-const LONE_BUCKET: &str = include_str!("../../crates/store/src/redis/script/lone_bucket.lua");
-const LONE_WINDOW: &str = include_str!("../../crates/store/src/redis/script/lone_window.lua");
-const SEVERAL_QUOTAS: &str = include_str!("../../crates/store/src/redis/script/several_quotas.lua");
 
 /// The plain scripts, with their arguments.
 const PLAINS: [(&str, &str); 3] = [

@@ -27,8 +27,7 @@ use http_body::Body;
 use tower_layer::Layer;
 
 use super::{
-    body::{ConcurrencyBody, HeldPermits},
-    in_flight::Permit,
+    in_flight::{ConcurrencyBody, HeldPermits, Permit},
     permits::{Grant, IntoPermits, PendingGrant, Permits},
 };
 use tower_ratelimit_core::{

@@ -121,13 +121,8 @@
 
 mod in_flight;
 
-mod body;
-
 #[doc(hidden)]
 pub mod limit;
-
-#[cfg(feature = "redis")]
-mod lease_registry;
 
 #[cfg(feature = "redis")]
 mod leases;
@@ -138,20 +133,18 @@ mod permits;
 pub mod layer;
 
 #[cfg(feature = "redis")]
-mod redis_concurrency;
+mod shared_concurrency;
 
-pub use self::body::RequestPermits;
 #[cfg(feature = "redis")]
-pub use self::redis_concurrency::SharedConcurrency;
+pub use self::shared_concurrency::SharedConcurrency;
 pub use self::{
-    body::ConcurrencyBody,
+    in_flight::{ConcurrencyBody, RequestPermits},
     layer::{ConcurrencyLimit, ResponseFuture},
     limit::OwnedConcurrency,
     permits::IntoPermits,
 };
 #[doc(hidden)]
 pub use self::{
-    body::HeldPermits,
-    in_flight::{InFlight, Permit},
+    in_flight::{HeldPermits, InFlight, Permit},
     permits::{Grant, PendingGrant, PermitSource, Permits},
 };

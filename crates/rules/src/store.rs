@@ -40,8 +40,8 @@ impl From<LocalStore> for RulesStore {
 }
 
 #[cfg(feature = "redis")]
-impl From<tower_ratelimit_store::redis::store::RedisStore> for RulesStore {
-    fn from(store: tower_ratelimit_store::redis::store::RedisStore) -> Self {
+impl From<tower_ratelimit_store::redis::RedisStore> for RulesStore {
+    fn from(store: tower_ratelimit_store::redis::RedisStore) -> Self {
         Self(Place::Redis(RedisRules::new(store)))
     }
 }
@@ -268,7 +268,7 @@ mod redis {
         quota::{Algorithm, OwnedQuota},
     };
     use tower_ratelimit_shared::{RedisLimiterBuilder, fallback::OnFailure};
-    use tower_ratelimit_store::{key_name::accepted_name, redis::store::RedisStore};
+    use tower_ratelimit_store::{key_name::accepted_name, redis::RedisStore};
 
     /// The longest time that a denial by Redis stays cached on a node: a reset by an operator takes effect after it.
     const LONGEST_DENIAL: Duration = Duration::from_secs(1);

@@ -6,8 +6,8 @@ use super::{
     fallback::{Fallback, OnFailure},
     limiter::{Parts, SharedLimiter},
     mode::{DEFAULT_MAX_LEASES, Mode, check_in_store},
-    store_backend::{Client as _, StoreBackend},
-    user_store::Store,
+    store::Store,
+    store::{Client as _, StoreBackend},
 };
 use tower_ratelimit_core::{
     clock::ManualClock,
@@ -20,7 +20,7 @@ use tower_ratelimit_core::{
 };
 pub(crate) use tower_ratelimit_store::key_name::{accepted_name, checked_name};
 #[cfg(feature = "redis")]
-pub(crate) use tower_ratelimit_store::redis::store::redis_store::RedisStore;
+pub(crate) use tower_ratelimit_store::redis::RedisStore;
 
 /// 2^16 keys: about 2 MB.
 const DEFAULT_MAX_LOCAL_KEYS: usize = 1 << 16;
@@ -44,7 +44,7 @@ pub struct RedisLimiterBuilder {
 
 /// On one store's type, so that a caller need not name the store to come: the builder is for all.
 #[cfg(not(feature = "redis"))]
-type Named = super::memory_store::MemoryStore;
+type Named = super::store::MemoryStore;
 #[cfg(feature = "redis")]
 type Named = RedisStore;
 

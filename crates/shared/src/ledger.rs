@@ -8,7 +8,7 @@
 //!    requests of a subject go to the store, until their demand is worth a lease; in eventual mode a subject that this
 //!    node has never seen is assumed to be unused, once the store's time is known.
 //! 2. `message` is called for each subject of a call that leaves. It returns what the node reports and requests, unless a
-//!    lease has another message under way. In the store `settle_node_rows.rs` charges and grants.
+//!    lease has another message under way. In the store `apply_store_call.rs` charges and grants.
 //! 3. `receive` applies the reply: units that were granted or counted, and the states of the quotas for later decisions
 //!    (`reply.rs`). `lose` notes that there was none, and the report is sent again.
 //! 4. `due` lists, once each tick, the subjects that need a message though no request causes one: leases that nobody needs,
@@ -16,7 +16,7 @@
 //!    limiter sends a peek for each (`limiter.rs`).
 //!
 //! Units are counted once although messages and replies get lost: each message of a name has a number, and the store
-//! remembers the last (`settle_node_rows.rs`). A change of quotas begins a generation, whose entries are new.
+//! remembers the last (`apply_store_call.rs`). A change of quotas begins a generation, whose entries are new.
 //!
 //! Example: a limit of 1,000, two nodes with equal demand. In leased mode each gets a share of what is left that leaves room
 //! for one node more. A node with 200 units admits 200 requests without a call, and requests more while it still has some.
@@ -24,7 +24,6 @@
 //! ahead.
 
 mod account;
-mod node_time;
 #[cfg(test)]
 mod tests;
 
@@ -39,16 +38,13 @@ use std::{
 use tokio::time::Instant;
 
 pub(super) use self::account::KeyPlace;
-use self::{
-    account::{Account, At, LEAST_DEMAND, Replied},
-    node_time::{NodeClock, NodeTime, RecentDemand},
-};
+use self::account::{Account, At, LEAST_DEMAND, NodeClock, NodeTime, RecentDemand, Replied};
 use super::{
     deny_cache::{DenyCache, SentCall},
     hashed_key_names::MeasuredSubject,
     mode::Terms,
     wire::{
-        node_message::{NodeMessage, NodeReply, Takes},
+        NodeMessage, NodeReply, Takes,
         plan::ReplyPlan,
         reply::{Charged, LastStates, Run},
     },

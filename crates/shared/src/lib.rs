@@ -15,18 +15,16 @@
 //    (`deny_cache.rs`). While the breaker is open it goes to `fallback.rs`.
 // 3. The operation waits in the queue of its subject and leaves with others (`batching.rs`). `StoreCalls` attaches the
 //    messages of the ledger to the call.
-// 4. There are two ways to a store (`store_backend.rs`). For Redis, `redis_backend.rs` chooses a script, which reads
-//    and writes the texts of `wire/`. For a store of a user, `user_store.rs` hands over a `StoreCall`, and
-//    `script_in_rust.rs` does what the script would. Rows of other nodes are settled on the way
-//    (`settle_node_rows.rs`).
+// 4. There are two ways to a store (`store.rs`). For Redis, `redis_backend.rs` chooses a script, which reads
+//    and writes the texts of `wire/`. For a store of a user, `CustomClient` hands over a `StoreCall`, and
+//    `apply_store_call.rs` does what the script would. Rows of other nodes are settled on the way.
 // 5. The answer goes to the cache, to the ledger and to all that wait for it. If there is none in time, `fallback.rs`
 //    decides.
 
+mod apply_store_call;
 mod batching;
 mod builder;
 mod compare_and_swap;
-#[cfg(feature = "redis")]
-mod compare_and_swap_in_redis;
 mod deny_cache;
 #[doc(hidden)]
 pub mod fallback;
@@ -36,31 +34,24 @@ mod joint;
 mod ledger;
 #[doc(hidden)]
 pub mod limiter;
-mod memory_store;
 mod mode;
 #[cfg(feature = "redis")]
 mod redis_backend;
-mod script_in_rust;
-mod settle_node_rows;
-mod store_backend;
-mod user_store;
+#[cfg(feature = "redis")]
+mod redis_values;
+mod store;
 mod wire;
 
 #[cfg(feature = "redis")]
-pub use self::compare_and_swap_in_redis::RedisValues;
+pub use self::redis_values::RedisValues;
 #[doc(hidden)]
-pub use self::wire::{
-    LateCall,
-    node_message::{NodeMessage, NodeReply, NodeReport, RowStatus},
-};
+pub use self::wire::{LateCall, NodeMessage, NodeReply, NodeReport, RowStatus};
 pub use self::{
     builder::RedisLimiterBuilder,
     compare_and_swap::{Cas, CompareAndSwap, Versioned},
     limiter::{RedisFuture, SharedLimiter},
-    memory_store::MemoryStore,
     mode::Mode,
-    store_backend::StoreBackend,
-    user_store::Store,
+    store::{MemoryStore, Store, StoreBackend},
     wire::{Applied, Reply, StoreCall, Write},
 };
 pub use tower_ratelimit_store::stats::ModeStats;

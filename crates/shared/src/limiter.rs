@@ -22,7 +22,7 @@ use super::{
     hashed_key_names::{MeasuredSubject, SubjectName, SubjectNames},
     ledger::{AttachedMessage, KeyPlace, Ledger, LocalAnswer},
     mode::{Terms, check_in_store},
-    store_backend::{Client, DecideCall, StoreBackend},
+    store::{Client, DecideCall, StoreBackend},
     wire::{
         plan::{Plan, ReplyPlan},
         reply::{LastStates, Run, SubjectResult},
@@ -43,7 +43,7 @@ use tower_ratelimit_core::{
     quota::OwnedQuota,
 };
 #[cfg(feature = "redis")]
-pub use tower_ratelimit_store::redis::store::redis_store::RedisStore;
+pub use tower_ratelimit_store::redis::RedisStore;
 use tower_ratelimit_store::{
     error::{StoreError, StoreErrorKind},
     health::StoreHealth,

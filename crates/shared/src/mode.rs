@@ -5,7 +5,7 @@ mod tests;
 
 use std::{borrow::Cow, num::NonZeroU8, time::Duration};
 
-use super::wire::node_message::LONGEST_LEASE;
+use super::wire::LONGEST_LEASE;
 use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},
     limiter::limit::TierSet,

@@ -18,7 +18,7 @@ use super::{
     hashed_key_names::SubjectName,
     joint::check_revocable,
     ledger::AttachedMessage,
-    store_backend::{Client, DecideCall, StoreBackend},
+    store::{Client, DecideCall, StoreBackend},
     wire::{
         StoreCall,
         plan::{Plan, SpecializedScript, TierPlan},
@@ -36,8 +36,8 @@ use tower_ratelimit_store::{
     error::StoreError,
     health::StoreHealth,
     redis::{
-        script::{DECIDE, LONE_BUCKET, LONE_WINDOW, SEVERAL_QUOTAS},
-        store::{redis_store::RedisStore, script_by_digest::Script},
+        RedisStore,
+        script::{DECIDE, LONE_BUCKET, LONE_WINDOW, SEVERAL_QUOTAS, Script},
     },
     stats::StoreStats,
 };

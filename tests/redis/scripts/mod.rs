@@ -6,13 +6,8 @@ pub(crate) mod recorded;
 mod specialized;
 
 use proptest::test_runner::{Config, TestRunner};
-
-pub(crate) const GENERAL: &str =
-    include!("../../../crates/store/src/redis/script/general_script_text.rs");
-const LONE_BUCKET: &str = include_str!("../../../crates/store/src/redis/script/lone_bucket.lua");
-const LONE_WINDOW: &str = include_str!("../../../crates/store/src/redis/script/lone_window.lua");
-const SEVERAL_QUOTAS: &str =
-    include_str!("../../../crates/store/src/redis/script/several_quotas.lua");
+pub(crate) use tower_ratelimit_store::redis::script::GENERAL;
+use tower_ratelimit_store::redis::script::{LONE_BUCKET, LONE_WINDOW, SEVERAL_QUOTAS};
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();

@@ -26,8 +26,7 @@ use super::{
     Framing,
     formats::Format,
     is_encoded,
-    json_scanner::{FoundValues, JsonScanner},
-    path_trie::{PathTrie, Target},
+    json_scanner::{FoundValues, JsonScanner, PathTrie, Target},
 };
 use tower_ratelimit_core::{
     clock::{self, NoTimer},

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::path_trie::{Number as N, PathTrie, Target};
+use super::json_scanner::{Number as N, PathTrie, Target};
 pub(super) use tower_ratelimit_layer::spend::OutputName;
 
 type Path = (&'static str, Target);

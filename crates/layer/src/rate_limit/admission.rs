@@ -117,7 +117,7 @@ impl<L: Limiter, R> Admission<L, R> {
     /// Whether a request with these parts passes uncounted.
     #[cfg(feature = "mcp")]
     pub(crate) fn skips(&self, parts: &http::request::Parts) -> bool {
-        use crate::middleware::key_extraction::Uncounted::Skip;
+        use crate::middleware::settings::Uncounted::Skip;
         matches!(self.key_stage.keys_of(parts), Err(Skip))
     }
 

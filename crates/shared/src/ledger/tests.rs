@@ -18,7 +18,7 @@ use super::{
         hashed_key_names::MeasuredSubject,
         mode::Terms,
         wire::{
-            node_message::{NodeMessage, NodeReply, RowStatus, Takes},
+            NodeMessage, NodeReply, RowStatus, Takes,
             plan::{Plan, ReplyPlan},
             reply::{LastStates, Run},
         },

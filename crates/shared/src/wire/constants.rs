@@ -1,9 +1,8 @@
 //! Constants of values in the scripts: made from those in Rust, and compared.
 
 use super::{
-    node_message::{LONGEST_LEASE, MOST_LEASED_SLOTS, MOST_ROWS},
-    node_rows::{MOST_RESERVED, ROW},
-    stored_value::LONGEST_KEPT_BLOCK,
+    LONGEST_LEASE, MOST_LEASED_SLOTS, MOST_ROWS,
+    stored_value::{LONGEST_KEPT_BLOCK, MOST_RESERVED, ROW},
 };
 
 /// The file for the general script.

@@ -13,7 +13,7 @@ use std::{borrow::Cow, iter, mem, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::{StoreCall, node_message::NodeReply, plan::ReplyPlan};
+use super::{NodeReply, StoreCall, plan::ReplyPlan};
 use crate::mode::LeaseNumber;
 use tower_ratelimit_core::{
     algorithm::{Held, Meter, State, TokenBucket, Verdict, View},

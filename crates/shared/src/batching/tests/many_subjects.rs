@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use super::{super::queues::BUSY_SUBJECTS, *};
+use super::{super::BUSY_SUBJECTS, *};
 
 const TIER: Chosen = Chosen::Tier(0);
 

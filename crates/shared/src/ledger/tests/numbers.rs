@@ -4,8 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::wire::{
-    StoreCall,
-    node_message::NodeReport,
+    NodeReport, StoreCall,
     reply::{self, SubjectReply},
     stored_value::SubjectValue,
 };

@@ -1,7 +1,7 @@
 //! One ledger, step by step.
 
 use super::*;
-use crate::wire::node_message::NodeReport;
+use crate::wire::NodeReport;
 
 const MS: Duration = Duration::from_millis(1);
 

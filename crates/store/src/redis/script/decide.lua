@@ -29,7 +29,7 @@
 -- Twins in meter.rs: with_capacity = part.
 -- Twins in subject.rs: available = room, count = uses_up, blocked_for = left.
 -- Twins in stored_value.rs: read_states, read, counted = write_states.
--- Twins in arguments.rs: read_receipt = push_receipt.
+-- Twins in wire.rs: read_receipt = push_receipt.
 
 -- A call spends most of its time on making objects, above all functions. So the usual path of an operation is one
 -- piece of code, rare code is made when it is needed, and a subject's state is in few tables.

@@ -9,9 +9,9 @@
 -- demand, seven for the microsecond of the end. They stay bytes because a call reads one or two of many. They are expensive
 -- to copy and to collect: they stay in the text that was read, and are cut and joined once.
 --
--- Twins in settle_node_rows.rs: begin, hold = held, reset, finish, settle, grant = reserve.
--- Twins in node_rows.rs: last_end, free = settle, read, settle_ended = end, take_mine = take, own_group = group_of, text = write.
--- Twins in meter.rs: with = with_held.
+-- Twins in apply_store_call.rs: begin, hold = held, reset, finish, settle, grant = reserve.
+-- Twins in stored_value.rs: last_end, free = settle, read, settle_ended = end, take_mine = take, own_group = group_of, text = write.
+-- Twins in view.rs: with = with_held.
 --
 -- `available` are the units that fit all quotas.
 local function NodeRows(slots, active, it, available)

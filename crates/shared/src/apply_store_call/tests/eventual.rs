@@ -1,7 +1,7 @@
 //! Eventual mode: units that nodes report after they have spent them.
 
 use super::*;
-use crate::wire::node_message::{NodeMessage, NodeReport, RowStatus};
+use crate::wire::{NodeMessage, NodeReport, RowStatus};
 
 const NAME: [u8; 8] = *b"somebody";
 

@@ -2,7 +2,7 @@
 
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 
-use crate::redis::store::address::{Address, Sentinels};
+use crate::redis::address::{Address, Sentinels};
 use tower_ratelimit_core::error::ConfigErrorKind;
 
 fn shown(text: &str) -> String {

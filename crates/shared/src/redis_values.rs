@@ -20,7 +20,7 @@ use tower_ratelimit_core::{clock::Timestamp, error::ConfigError, key::Key};
 use tower_ratelimit_store::{
     error::StoreError,
     key_name::{checked_name, keyspace, of_subject},
-    redis::store::{redis_store::RedisStore, script_by_digest::Script},
+    redis::{RedisStore, script::Script},
 };
 
 /// The part of the key at the position of a rate limit's plan. It has six letters, a plan's has

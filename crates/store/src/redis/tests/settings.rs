@@ -6,7 +6,7 @@ use super::fake::Fake;
 use crate::{
     error::StoreError,
     health::StoreHealth,
-    redis::store::{RedisStore, RedisStoreBuilder},
+    redis::{RedisStore, RedisStoreBuilder},
     stats::StoreStats,
 };
 use tower_ratelimit_core::error::ConfigErrorKind;

@@ -11,7 +11,7 @@ use tower_ratelimit_core::error::{ConfigError, ConfigErrorKind};
 use tower_ratelimit_shared::fallback::OnFailure;
 use tower_ratelimit_store::{
     key_name::{accepted_name, checked_name},
-    redis::store::redis_store::RedisStore,
+    redis::RedisStore,
 };
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! Leased mode: grants, ends, repeats, and units that other nodes hold.
 
 use super::*;
-use crate::wire::{StoreCall, node_message::RowStatus, reply};
+use crate::wire::{RowStatus, StoreCall, reply};
 use tower_ratelimit_core::{clock::Timestamp, limiter::limit::Chosen};
 
 /// Ten nodes hold units while the bucket refills, and spend all of them at once: no more than the burst.

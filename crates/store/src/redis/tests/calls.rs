@@ -13,7 +13,7 @@ use super::fake::{Fake, Mood};
 use crate::{
     error::{StoreError, StoreErrorKind},
     health::StoreHealth,
-    redis::store::{RedisStore, script_by_digest::Script},
+    redis::{RedisStore, script::Script},
 };
 
 const DEADLINE: Duration = Duration::from_millis(50);

@@ -11,11 +11,11 @@ use redis::{IntoConnectionInfo as _, Value, parse_redis_value};
 use crate::{
     error::{Redirect, ServerAddress, StoreError},
     health::{Owner, StoreWatch},
-    redis::store::{
+    redis::{
         cluster::{Cluster, Seeds},
+        cluster::{SlotRange, parse_slot_ranges, slot_of},
         connection::StoreCommon,
         pipeline::Siblings as _,
-        slots::{SlotRange, parse, slot_of},
     },
     runtime_thread::Home,
 };
@@ -108,15 +108,15 @@ fn invalid_entries_of_a_slot_map_are_skipped() {
         owner: address(host, port),
     };
     assert_eq!(
-        parse(&answer, "a").unwrap(),
+        parse_slot_ranges(&answer, "a").unwrap(),
         [
             of(0, 99, "10.0.0.1", 7000),
             of(100, 199, "a", 7001),
             of(200, 299, "a", 7002),
         ]
     );
-    assert_eq!(parse(&Value::Array(Vec::new()), "a"), None);
-    assert_eq!(parse(&Value::Okay, "a"), None);
+    assert_eq!(parse_slot_ranges(&Value::Array(Vec::new()), "a"), None);
+    assert_eq!(parse_slot_ranges(&Value::Okay, "a"), None);
 }
 
 /// A cluster without a connection: its map has the redirections only.

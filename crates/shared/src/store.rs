@@ -1,10 +1,11 @@
 //! A user's store, which keeps the values of subjects: its trait, and calls to it behind a breaker.
 
 use std::{
+    collections::HashMap,
     fmt,
     future::Future,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -16,20 +17,22 @@ use tokio::{
 };
 
 use super::{
-    batching::CallWindow,
+    batching::{BatchCall, CallWindow, SubjectOps},
     hashed_key_names::SubjectName,
-    store_backend::{Client, DecideCall, StoreBackend},
+    ledger::AttachedMessage,
     wire::{
-        Reply, StoreCall,
-        plan::Plan,
+        Reply, StoreCall, Write,
+        plan::{Plan, TierPlan},
         reply::{self, SubjectResult},
     },
 };
 use tower_ratelimit_core::{
-    clock::ManualClock,
-    decision::Op,
+    clock::{Clock, ManualClock, OsClock, SharedClock, Timestamp},
+    decision::{Op, Policy},
+    error::ConfigError,
     limiter::limit::{Chosen, LimitTerms, TierSet},
-    quota::Quota,
+    lock::unpoisoned,
+    quota::{OwnedQuota, Quota},
 };
 use tower_ratelimit_store::{
     breaker::{Breaker, Guarded},
@@ -289,5 +292,198 @@ impl<S> fmt::Debug for CustomClient<S> {
         f.debug_struct("CustomClient")
             .field("deadline", &self.0.breaker.deadline)
             .finish_non_exhaustive()
+    }
+}
+
+/// A [`Store`] in memory: for tests and simulations, in which limiters are nodes that share it.
+///
+/// A clone is a handle to the same values. Expired values are removed when the number of values has
+/// doubled since the last removal; there is no other bound. A service with one process uses a
+/// [`LocalLimiter`](tower_ratelimit_core::LocalLimiter).
+///
+/// ```
+/// # tokio_test();
+/// # fn tokio_test() {
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+/// # runtime.block_on(async {
+/// use tower_ratelimit::{Key, Quota, shared::{MemoryStore, SharedLimiter}};
+///
+/// let store = MemoryStore::new();
+/// let node = || SharedLimiter::builder(Quota::per_second(10)).build_on(store.clone());
+/// let (one, two) = (node()?, node()?);
+/// one.acquire(&Key::from("alice"), 7).await?;
+/// assert_eq!(two.acquire(&Key::from("alice"), 1).await?.remaining(), Some(2));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore(Arc<Inner>);
+
+struct Inner {
+    clock: SharedClock,
+    values: Mutex<Values>,
+}
+
+/// Values, each with the time at which it expires.
+#[derive(Default)]
+struct Values {
+    all: HashMap<String, (Vec<u8>, Timestamp)>,
+    /// Number of values after the last removal of expired ones.
+    kept: usize,
+}
+
+impl MemoryStore {
+    /// Creates an empty store on the system's clock.
+    pub fn new() -> Self {
+        Self::with_clock(OsClock::new())
+    }
+
+    /// Creates an empty store on this clock.
+    pub fn with_clock(clock: impl Clock) -> Self {
+        Self(Arc::new(Inner {
+            clock: SharedClock::new(clock),
+            values: Mutex::default(),
+        }))
+    }
+
+    /// Number of values, including expired ones that have not been removed yet.
+    pub fn len(&self) -> usize {
+        unpoisoned(self.0.values.lock()).all.len()
+    }
+
+    /// Whether the store has no value.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Removes all values.
+    pub fn clear(&self) {
+        *unpoisoned(self.0.values.lock()) = Values::default();
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Store for MemoryStore {
+    async fn transact(&self, key: &str, call: &StoreCall<'_>) -> Result<Reply, StoreError> {
+        let mut values = unpoisoned(self.0.values.lock());
+        // Read under the lock, so that no value is later than now unless the clock stepped back.
+        let now = self.0.clock.read().wall;
+        let applied = call.apply(values.get(key, now), now)?;
+        if let Some(write) = applied.write {
+            values.put(key, write, now);
+        }
+        Ok(applied.reply)
+    }
+}
+
+impl Values {
+    fn get(&self, key: &str, now: Timestamp) -> Option<&[u8]> {
+        let (value, expires_at) = self.all.get(key)?;
+        (*expires_at > now).then_some(value)
+    }
+
+    fn put(&mut self, key: &str, write: Write, now: Timestamp) {
+        let expires_at = now.saturating_add(write.expires_in);
+        self.all.insert(key.to_owned(), (write.value, expires_at));
+        if self.all.len() > 2 * self.kept.max(64) {
+            self.all.retain(|_, (_, expires_at)| *expires_at > now);
+            self.kept = self.all.len();
+        }
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("clock", &self.0.clock)
+            .field("len", &self.len())
+            .finish()
+    }
+}
+
+/// A store of a [`SharedLimiter`](super::SharedLimiter): every [`Store`](super::Store), and Redis,
+/// which has the [`RedisLimiter`](crate::limiter::RedisLimiter). Nothing else implements it.
+pub trait StoreBackend: Sized + Send + Sync + 'static {
+    /// The client through which a limiter calls the store.
+    #[doc(hidden)]
+    #[allow(private_bounds, reason = "nobody else implements it")]
+    type Client: Client<Store = Self>;
+}
+
+pub(super) trait Client: CallWindow + fmt::Debug {
+    type Store;
+
+    /// Creates the client of one limiter. `clock` replaces the server's, for tests.
+    fn new(store: Self::Store, clock: Option<ManualClock>) -> Self;
+
+    fn store(&self) -> &Self::Store;
+
+    /// The beginning of all keys' names.
+    fn prefix(&self) -> &str;
+
+    /// Checks whether a limiter with these policies, perhaps charged together with others, can have the quota.
+    fn accepts(&self, _: &OwnedQuota, _policies: &[Policy]) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    /// Prepares the store for decisions by these quotas.
+    fn prepare(&self, plan: &Plan);
+
+    /// The runtime that drives calls, if any.
+    fn runtime(&self) -> Option<Handle>;
+
+    /// The error with which a call about this subject would fail at once, if any.
+    fn refusal(&self, subject: &SubjectName) -> Option<StoreError>;
+
+    /// Counts a decision made without the store because of this error, which then names the store.
+    fn record_degraded(&self, error: StoreError) -> StoreError;
+
+    fn health(&self) -> StoreHealth;
+
+    fn stats(&self) -> StoreStats;
+
+    /// Whether a specialized script can decide an operation on the subject.
+    fn is_specialized(
+        &self,
+        plan: &Plan,
+        chosen: Chosen,
+        subject: &SubjectName,
+        op: &Op,
+        now: Instant,
+    ) -> bool;
+
+    /// Decides all operations of a call. Returns one answer for each subject.
+    fn decide(&self, call: DecideCall<'_>) -> impl Future<Output = Vec<SubjectResult>> + Send;
+}
+
+/// Operations on subjects, decided by the quotas of one tier.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "parts for Redis"))]
+pub(super) struct DecideCall<'a> {
+    pub(super) sent: &'a BatchCall,
+    pub(super) tier: &'a TierPlan,
+    /// One for each subject; empty in strict mode.
+    pub(super) messages: &'a [AttachedMessage],
+}
+
+impl<'a> DecideCall<'a> {
+    /// The message about the subject at this index.
+    pub(super) fn message(&self, at: usize) -> &'a AttachedMessage {
+        self.messages.get(at).unwrap_or(&AttachedMessage::None)
+    }
+
+    /// The operations of the subject at this index, and its message.
+    pub(super) fn of(&self, at: usize, ops: &'a SubjectOps) -> StoreCall<'a> {
+        StoreCall {
+            message: self.message(at).message(),
+            keeps_states: !self.messages.is_empty(),
+            ..StoreCall::new(&self.sent.plan, self.sent.tier, &ops.runs)
+        }
     }
 }

@@ -1,14 +1,15 @@
-//! Settlement: what a call does to the rows of a subject, before and after its operations.
+//! The application of a call to a subject, as the general script does it, for stores that only keep bytes: [`StoreCall::apply`].
 //!
-//! In: the value of a subject with a row for each node that leases or reports, and the message of the calling node, if there
-//! is one. Out: the value after it, and the reply to the message. `crates/store/src/redis/script/node_rows.lua` does the same in Redis.
+//! `crates/store/src/redis/script/decide.lua` does the same, and `node_rows.lua` there what a call does to the rows of a subject.
+//! In: the value of a subject with a row for each node that leases or reports, the operations, and the message of the calling
+//! node, if there is one. Out: the value after them, the decisions, and the reply to the message.
 //!
-//! 1. `begin` charges the units of rows that have ended, takes the row of the message's name out of the others, and
+//! 1. `Settlement::begin` charges the units of rows that have ended, takes the row of the message's name out of the others, and
 //!    charges what the message reports (`settle`): spent units of a lease, or units that were spent ahead. A message that
 //!    came before changes nothing.
-//! 2. The operations of the call run on the quotas' meters with the units held by all rows (`meters`).
-//! 3. `finish` grants units if the message requests some, and puts the row back. The reply has the units of the row and
-//!    the time until it ends; when units are scarce, how long the node pauses; and how long it may keep a denial.
+//! 2. The operations run on the quotas' meters with the units held by all rows.
+//! 3. `Settlement::finish` grants units if the message requests some, and puts the row back. The reply has the units of the row
+//!    and the time until it ends; when units are scarce, how long the node pauses; and how long it may keep a denial.
 //!
 //! Example: a node holds 50 units, and its message has 20 as spent and wants 40. `begin` charges 20 and leaves 30 in the row,
 //! which count as used for everybody else. `finish` adds to them the share that the node is granted.
@@ -16,24 +17,197 @@
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
+
+use smallvec::SmallVec;
 
 use super::wire::{
-    node_message::{LONGEST_LEASE, MOST_ROWS, NodeMessage, NodeReply, NodeReport, RowStatus},
-    node_rows::{NodeRow, NodeRows, ReservedGroup, latest_end},
-    plan::Plan,
-    stored_value::SubjectValue,
+    Applied, LONGEST_LEASE, MOST_ROWS, NodeMessage, NodeReply, NodeReport, Reply, RowStatus,
+    StoreCall, Write,
+    plan::{Plan, ReplyPlan},
+    reply::{self, Run, SubjectReply},
+    stored_value::{NodeRow, NodeRows, ReservedGroup, SubjectValue, latest_end},
 };
 use tower_ratelimit_core::{
-    algorithm::{Held, View},
-    limiter::tier::TierQuotas,
+    algorithm::{CounterIndex, Held, State, States, Verdict, View},
+    clock::{ClockReading, Timestamp},
+    decision::{Decision, Op},
+    limiter::{
+        limit::{Chosen, TierSet},
+        subject::{Apply, OpOutcome, Subject},
+        tier::TierQuotas,
+    },
     quota::Priority,
 };
+use tower_ratelimit_store::error::{StoreError, StoreErrorKind};
+
+impl StoreCall<'_> {
+    /// Applies the operations at `now` to the value of a key; `None` if the key has no value.
+    ///
+    /// The result depends on the arguments only: a store may call this again with another value.
+    /// The bytes are those that Redis would keep.
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignData`](tower_ratelimit_store::StoreErrorKind::ForeignData) if the value was not written by
+    /// limiters of these quotas.
+    pub fn apply(&self, value: Option<&[u8]>, now: Timestamp) -> Result<Applied, StoreError> {
+        let limits = &self.plan.limits;
+        let mut own = None;
+        let quotas = limits.measured_by(self.tier, &mut own);
+        let quotas = quotas.map_err(|_| foreign("there is no such tier"))?;
+        let read = SubjectValue::read(self.plan, value);
+        let mut subject =
+            read.ok_or_else(|| foreign("the value of this key is not one of ours"))?;
+        subject.begin(now.as_nanos(), limits, quotas);
+        let has_rows = self.message.is_some() || !subject.nodes.rows.is_empty();
+        let begin = |subject: &mut _| {
+            let quotas = (quotas, self.tier.class());
+            Settlement::begin(self.plan, quotas, now.as_micros(), self.message, subject)
+        };
+        let settlement = has_rows.then(|| begin(&mut subject));
+        let held = (settlement.as_ref()).map(|settlement| settlement.held(&subject.nodes));
+        let plan = self.plan.of(self.tier);
+        let plan = plan.ok_or_else(|| foreign("there is no such tier"))?;
+        let mut step = Stepper {
+            now,
+            limits,
+            quotas,
+            tier: self.tier,
+            keeps_states: self.keeps_states,
+            plan: &plan.reply,
+            held: held.unwrap_or_default(),
+            settlement,
+            subject: &mut subject,
+            runs: SmallVec::new(),
+        };
+        for (op, times) in self.runs {
+            step.apply_run(op, *times);
+        }
+        let reply = Reply::decided(step.finish());
+        let written = subject.write(self.plan, value, now);
+        let write = written.map(|(value, expires_in)| Write { value, expires_in });
+        Ok(Applied { reply, write })
+    }
+}
+
+fn foreign(detail: &'static str) -> StoreError {
+    StoreError::new(StoreErrorKind::ForeignData, detail)
+}
+
+/// Applies the runs of a call, one after another.
+struct Stepper<'a> {
+    now: Timestamp,
+    limits: &'a TierSet,
+    quotas: &'a TierQuotas,
+    tier: Chosen,
+    keeps_states: bool,
+    subject: &'a mut SubjectValue,
+    settlement: Option<Settlement<'a>>,
+    /// The units of each quota that leases hold; empty without a settlement.
+    held: Vec<Option<Held>>,
+    plan: &'a ReplyPlan,
+    /// The decisions so far.
+    runs: SmallVec<[Run; 1]>,
+}
+
+impl Stepper<'_> {
+    /// Applies an operation this many times. Those that change nothing share one run.
+    fn apply_run(&mut self, op: &Op, times: usize) {
+        let mut left = times;
+        while left > 0 {
+            let decision = self.run(op);
+            let is_as_the_next = match op {
+                Op::Peek(_) | Op::Deny(_) => true,
+                Op::Acquire(_) | Op::Reserve(_) => decision.charged() == 0,
+                _ => false,
+            };
+            let count = if is_as_the_next { left } else { 1 };
+            let counters = self.quotas.counters.iter();
+            let states = counters.map(|counter| Cow::Borrowed(&self.subject.states[counter.0]));
+            let states = self.keeps_states.then_some(states);
+            let run = reply::run_of(self.plan, &self.held, (count, decision), states);
+            self.runs.push(run);
+            left -= count;
+        }
+    }
+
+    fn run(&mut self, op: &Op) -> Decision {
+        if let Op::Reset = op {
+            // Also the counters of other tiers.
+            self.subject.states.fill(State::FRESH);
+            if let Some(settlement) = &mut self.settlement {
+                settlement.reset(&mut self.subject.nodes);
+                self.held = settlement.held(&self.subject.nodes);
+            }
+        }
+        let before = self.subject.block();
+        let mut block = before;
+        let mut key = Subject {
+            states: Counted {
+                counters: &self.quotas.counters,
+                states: &mut self.subject.states,
+            },
+            block: &mut block,
+            verdicts: &mut SmallVec::<[_; 2]>::from_elem(Verdict::FITS, self.quotas.meters.len()),
+        };
+        let apply = Apply {
+            time: ClockReading::alike(self.now),
+            limits: self.limits,
+            quotas: self.quotas,
+            tier: self.tier.index(),
+            class: self.tier.class(),
+            held: &self.held,
+            op: op.as_ref(),
+        };
+        let room = apply.room(&mut key);
+        let cost = apply.cost(room.unwrap_or(0));
+        let takes = cost.is_some_and(|cost| apply.judge(&mut key, cost, false));
+        let OpOutcome { judgement, blocked } = apply.conclude(&mut key, cost, takes);
+        let blocked = Duration::from_micros(blocked.div_ceil(1_000));
+        let decision = reply::decision(
+            self.plan,
+            self.now,
+            (judgement.outcome(), judgement.charged),
+            (judgement.shed, blocked),
+            apply.statuses(&mut key),
+        );
+        self.subject
+            .note(op, before != block, self.now.as_nanos(), self.limits);
+        decision
+    }
+
+    /// Grants units. The decisions, with the answer to the message, or how long a denial stays cached.
+    fn finish(mut self) -> SubjectReply {
+        let is_blocked = self.subject.block().left(self.now.as_nanos(), None) > 0;
+        let settlement = self.settlement.as_mut();
+        let lease = settlement.and_then(|settlement| settlement.finish(self.subject, is_blocked));
+        let settlement = self.settlement.as_ref();
+        let hold = settlement.and_then(|settlement| settlement.hold_beside(&self.subject.nodes));
+        SubjectReply {
+            runs: self.runs,
+            lease: lease.map(Box::new),
+            hold: hold.map(Duration::from_micros),
+        }
+    }
+}
+
+/// The states of a key by counter; as many follow for responses.
+struct Counted<'a> {
+    counters: &'a [CounterIndex],
+    states: &'a mut [State],
+}
+
+impl States for Counted<'_> {
+    fn state(&mut self, place: usize) -> &mut State {
+        let quotas = self.counters.len();
+        let first = self.states.len() / 2 * (place / quotas);
+        &mut self.states[first + self.counters[place % quotas].0]
+    }
+}
 
 /// A call about a subject that has rows, or whose node sends a message.
-///
-/// `crates/store/src/redis/script/node_rows.lua` does the same.
-pub(super) struct Settlement<'a> {
+struct Settlement<'a> {
     plan: &'a Plan,
     quotas: &'a TierQuotas,
     /// The class of the operations: a lease is granted with the share of the class that needs it.
@@ -49,7 +223,7 @@ pub(super) struct Settlement<'a> {
 
 impl<'a> Settlement<'a> {
     /// Charges the units of rows that have ended, and those that the message reports.
-    pub(super) fn begin(
+    fn begin(
         plan: &'a Plan,
         (quotas, class): (&'a TierQuotas, Priority),
         now: u64,
@@ -135,7 +309,7 @@ impl<'a> Settlement<'a> {
     }
 
     /// The units of each quota that leases hold.
-    pub(super) fn held(&self, nodes: &NodeRows) -> Vec<Option<Held>> {
+    fn held(&self, nodes: &NodeRows) -> Vec<Option<Held>> {
         let mut until = nodes.last_end(self.now);
         if let Some(row) = &self.row {
             until = until.max(row.end);
@@ -149,7 +323,7 @@ impl<'a> Settlement<'a> {
     }
 
     /// Drops the units of the caller's lease: the operation is a reset.
-    pub(super) fn reset(&mut self, nodes: &mut NodeRows) {
+    fn reset(&mut self, nodes: &mut NodeRows) {
         let report = self.message.map(|message| message.report);
         if !self.is_new() || matches!(report, Some(NodeReport::Eventual { .. })) {
             return;
@@ -161,11 +335,7 @@ impl<'a> Settlement<'a> {
     }
 
     /// Grants or counts units, puts the row back, and makes the reply to the message, if there is one.
-    pub(super) fn finish(
-        &mut self,
-        subject: &mut SubjectValue,
-        is_blocked: bool,
-    ) -> Option<NodeReply> {
+    fn finish(&mut self, subject: &mut SubjectValue, is_blocked: bool) -> Option<NodeReply> {
         let message = self.message?;
         let length = length(&message);
         let others = subject.nodes.rows.len();
@@ -218,7 +388,7 @@ impl<'a> Settlement<'a> {
 
     /// How long a node that sends no message caches a denial at most, in microseconds; `None` while
     /// nodes hold no units that they could return before the denial's time is over.
-    pub(super) fn hold_beside(&self, nodes: &NodeRows) -> Option<u64> {
+    fn hold_beside(&self, nodes: &NodeRows) -> Option<u64> {
         if self.message.is_some() || nodes.units() == 0 {
             return None;
         }

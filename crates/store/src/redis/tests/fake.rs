@@ -11,7 +11,7 @@ use redis::{
     Arg, Cmd, Pipeline, RedisFuture, RedisResult, Value, aio::ConnectionLike, parse_redis_value,
 };
 
-use crate::redis::store::{RedisStore, RedisStoreBuilder};
+use crate::redis::{RedisStore, RedisStoreBuilder};
 
 /// A connection that behaves as a test selects, and records the commands sent.
 #[derive(Debug, Clone, Default)]

@@ -10,17 +10,13 @@ use std::{
 use redis::{ConnectionInfo, aio::ConnectionLike};
 
 #[cfg(feature = "redis-tls")]
-use super::credentials::Pem;
+use super::connection::Pem;
 use super::{
-    RedisStore,
+    RedisStore, Servers, StoreState,
     address::{Address, bad, unusable},
     cluster::{Cluster, Seeds},
-    connection::StoreCommon,
-    connector::Transport,
-    connector::{self, Connector},
-    credentials::Credentials,
+    connection::{self, Connector, Credentials, StoreCommon, Transport},
     pipeline::Pipeline,
-    redis_store::{Servers, StoreState},
 };
 use crate::{
     health::{Listener, Owner, StoreHealth, StoreWatch},
@@ -237,22 +233,22 @@ impl RedisStoreBuilder {
 
     fn at(self, address: Address) -> Result<RedisStore, ConfigError> {
         self.check()?;
-        connector::provide_crypto();
+        connection::provide_crypto();
         check_credentials(&address, &self.credentials)?;
         let credentials = Arc::new(self.credentials.clone());
         let timeout = self.connect_timeout;
         let shown = address.shown();
         let opener = match address {
             Address::Server(server) if self.sharding_proxy => {
-                Connector::server(connector::without_name(server), credentials, timeout)
+                Connector::server(connection::without_name(server), credentials, timeout)
             }
             Address::Server(server) => Connector::server(server, credentials, timeout),
             Address::Sentinel(sentinels) => {
-                connector::check_seeds(&sentinels.addresses)?;
+                connection::check_seeds(&sentinels.addresses)?;
                 Connector::sentinels(sentinels, credentials, timeout)
             }
             Address::Cluster(servers) => {
-                connector::check_seeds(&servers)?;
+                connection::check_seeds(&servers)?;
                 let seeds = Seeds {
                     servers,
                     credentials,

@@ -2,10 +2,7 @@
 
 use super::{Request, judge::Judge};
 use crate::wire::{
-    Applied, StoreCall,
-    node_message::{NodeMessage, NodeReply, RowStatus},
-    node_rows::NodeRow,
-    plan::Plan,
+    Applied, NodeMessage, NodeReply, RowStatus, StoreCall, plan::Plan, stored_value::NodeRow,
     stored_value::SubjectValue,
 };
 use tower_ratelimit_core::{

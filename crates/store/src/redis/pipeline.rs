@@ -2,31 +2,36 @@
 //! them.
 
 use std::{
+    collections::BTreeMap,
     future::poll_fn,
     io,
     pin::pin,
-    sync::{Arc, Weak, atomic::AtomicU64},
+    sync::{
+        Arc, LazyLock, Mutex, MutexGuard, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     task::Poll,
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use redis::{Cmd, RedisResult, Value};
 use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::{
-    connection::{Connection, Live, StoreCommon},
-    connector::Connector,
-    in_flight::{CallPlace, InFlight},
-    script_by_digest::{Script, failure_within, is_unknown},
+    connection::{Connection, Connector, Live, StoreCommon},
+    script::{Script, failure_within, is_unknown},
 };
 use crate::{
-    breaker::{Breaker, Guarded as _},
+    breaker::{Breaker, Guarded},
     error::{Redirect, ServerAddress, StoreError, StoreErrorKind},
     health::StoreHealth,
 };
+use tower_ratelimit_core::lock::unpoisoned;
 
 /// While a connection has been opening for less than this, calls that time out waiting for it do
 /// not count as failures.
@@ -34,7 +39,7 @@ const CONNECTING_GRACE: Duration = Duration::from_millis(200);
 
 /// The longest duration of one step of a trial. Longer than that of a call is harmless, since no
 /// request waits.
-pub(super) const STEP_LIMIT: Duration = Duration::from_millis(200);
+const STEP_LIMIT: Duration = Duration::from_millis(200);
 
 /// Steps of a trial that wait for the server, without the connection.
 const STEPS: u32 = 5;
@@ -48,11 +53,11 @@ fn trial_limit(deadline: Duration, link: &Connection) -> Duration {
 
 /// The pipeline to a server, or to a proxy before several: its connection, window and breaker.
 pub(super) struct Pipeline {
-    pub(super) common: Arc<StoreCommon>,
+    common: Arc<StoreCommon>,
     pub(super) link: Arc<Connection>,
     calls: Arc<InFlight>,
-    pub(super) breaker: Breaker,
-    pub(super) trials: AtomicU64,
+    breaker: Breaker,
+    trials: AtomicU64,
     membership: Option<Membership>,
 }
 
@@ -181,7 +186,7 @@ impl Pipeline {
     }
 
     /// Runs a command. `script` is the script that it calls, if any.
-    pub(super) async fn run(
+    async fn run(
         &self,
         script: &Script,
         command: &Cmd,
@@ -302,7 +307,7 @@ impl Pipeline {
         }
     }
 
-    pub(super) fn close_failed(&self, kind: StoreErrorKind, connection: u64) {
+    fn close_failed(&self, kind: StoreErrorKind, connection: u64) {
         use StoreErrorKind::{Cluster, Disconnected, ReadOnly, Timeout};
         if matches!(kind, Disconnected | ReadOnly) {
             self.link.discard(connection);
@@ -326,7 +331,7 @@ impl Pipeline {
 }
 
 pub(super) struct CallProgress {
-    pub(super) connection: u64,
+    connection: u64,
     /// `None` for a call that is sent however many are in flight.
     place: Option<CallPlace>,
     sent_at: Option<Instant>,
@@ -424,6 +429,267 @@ pub(super) struct Membership {
     pub(super) address: Option<ServerAddress>,
 }
 
+/// The number of probe keys. Behind a proxy they belong to different servers, so that one failed
+/// server does not keep the store down. A server of a cluster has a probe key of its own.
+const PROBE_KEYS: u64 = 16;
+
+/// The most keys tried to find one of a given server. Even a server with a single slot has one
+/// among them, almost certainly.
+const MOST_PROBE_KEYS: u64 = 500_000;
+
+/// A script with the commands of limiters' scripts, except those that write.
+static READ: LazyLock<Script> =
+    LazyLock::new(|| Script::new("redis.call('TIME') return redis.call('GET', KEYS[1])"));
+
+impl Guarded for Pipeline {
+    fn breaker(&self) -> &Breaker {
+        &self.breaker
+    }
+
+    fn whole_health(&self) -> StoreHealth {
+        match self.cluster() {
+            Some(cluster) => cluster.health(),
+            None => self.breaker.health(),
+        }
+    }
+
+    async fn try_out(&self, connection: &mut u64) -> Result<(), StoreError> {
+        let key = self.probe_key();
+        let outcome = self.try_out_on(&key, connection).await;
+        let redirect = outcome.as_ref().err().and_then(StoreError::redirect);
+        if let (Some(cluster), Some(redirect)) = (self.cluster(), redirect) {
+            // The server works; the key's slot belongs to another server now.
+            cluster.record_redirect(self.host(), key.as_bytes(), redirect);
+            return Ok(());
+        }
+        outcome
+    }
+
+    fn close_connection(&self, connection: u64) {
+        self.link.discard(connection);
+        if let Some(cluster) = self.cluster() {
+            cluster.fetch_soon();
+        }
+    }
+}
+
+impl Pipeline {
+    /// A key whose slot this server has.
+    fn probe_key(&self) -> String {
+        let key = |number: u64| format!("{}:trial:{number}", self.common.prefix);
+        let member = self.cluster().zip(self.address());
+        let own = member.and_then(|(cluster, address)| {
+            cluster.first_of(address, &mut (0..MOST_PROBE_KEYS).map(key))
+        });
+        own.unwrap_or_else(|| key(self.trials.fetch_add(1, Ordering::Relaxed) % PROBE_KEYS))
+    }
+
+    /// Runs the commands that calls run, and loads the limiters' scripts. The write comes first and
+    /// alone: not all servers report the error that a script's command met.
+    async fn try_out_on(&self, key: &str, connection: &mut u64) -> Result<(), StoreError> {
+        let read = READ.call::<&str>(&[key.as_bytes()], &[]);
+        let mut write = redis::cmd("SET");
+        write.arg(key).arg(1).arg("PX").arg(1000);
+
+        // This step has a time limit of its own.
+        self.link.live(connection).await?;
+        let limit = self.common.deadline.max(STEP_LIMIT);
+        self.step(&write, limit, connection).await?;
+        self.step(&read, limit, connection).await?;
+        within(limit, self.load_scripts(connection)).await?;
+        // Uses the deadline of calls. With a longer one a slow server would pass its trials, and
+        // the next calls would open the breaker again, over and over.
+        self.step(&read, self.common.deadline, connection).await?;
+        Ok(())
+    }
+
+    /// Runs a trial for a caller that waits. Its failure counts like that of a call. Behind a proxy
+    /// it tries all probe keys, and fails if one fails: some server does not do what a limiter needs.
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
+        if self.common.home.runtime().is_none() {
+            return Err(StoreError::no_runtime());
+        }
+        let keys = if self.common.has_sharding_proxy {
+            PROBE_KEYS
+        } else {
+            1
+        };
+        let each = (0..keys).map(|_| async {
+            let mut connection = 0;
+            let outcome = self.try_out(&mut connection).await;
+            (connection, outcome)
+        });
+        let mut each = join_all(each).await;
+        // As in a trial, one server that works keeps the breaker closed.
+        each.sort_by_key(|(_, outcome)| outcome.is_err());
+        if let Some((connection, outcome)) = each.first() {
+            if let Err(error) = outcome {
+                self.close_failed(error.kind(), *connection);
+            }
+            self.record_check(*connection, outcome);
+        }
+        each.into_iter().try_for_each(|(_, outcome)| outcome)
+    }
+
+    async fn step(
+        &self,
+        command: &Cmd,
+        limit: Duration,
+        connection: &mut u64,
+    ) -> Result<Value, StoreError> {
+        let mut progress = CallProgress::new((Instant::now(), None));
+        let outcome = within(limit, self.run(&READ, command, &mut progress)).await;
+        *connection = progress.connection;
+        outcome
+    }
+
+    async fn load_scripts(&self, connection: &mut u64) -> Result<(), StoreError> {
+        let live = self.link.live(connection).await?;
+        let scripts = unpoisoned(self.common.scripts.lock()).clone();
+        for script in scripts {
+            let load = live.loads.load(&script, &live.wire, 0);
+            load.await.map_err(|error| StoreError::replied(&error))?;
+        }
+        Ok(())
+    }
+}
+
+async fn within<T>(
+    limit: Duration,
+    step: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    match timeout(limit, step).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(StoreError::timeout(limit)),
+    }
+}
+
+/// The most calls in flight, each with up to 32 subjects. Others wait for a place.
+const MOST: usize = 64;
+
+/// With so many others in flight a late response may only be waiting behind theirs.
+const CROWD: usize = 8;
+
+struct InFlight {
+    places: Arc<Semaphore>,
+    state: Mutex<State>,
+    /// The longest wait for a call's response; twice that for a call behind others.
+    deadline: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    /// The places that are taken, each with the time from which it is free in any case: nobody
+    /// drives its caller's task any more.
+    taken: BTreeMap<(Instant, u64), OwnedSemaphorePermit>,
+    last: u64,
+    /// How long responses take: rises at once and falls soon.
+    recent: Duration,
+    last_answer: Option<Instant>,
+}
+
+/// A call's place among those in flight, until it is dropped.
+struct CallPlace {
+    calls: Arc<InFlight>,
+    taken: (Instant, u64),
+    /// Whether it may be behind others at the server.
+    is_queued: bool,
+}
+
+impl InFlight {
+    pub(super) fn new(deadline: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            places: Arc::new(Semaphore::new(MOST)),
+            state: Mutex::default(),
+            deadline,
+        })
+    }
+
+    /// Waits for a place from `now`, within the runtime of the store. `None` if none is free until then, or too
+    /// late for a response: a call that waited is behind others at the server, too, so its response
+    /// takes as long as theirs.
+    async fn enter(self: &Arc<Self>, now: Instant, until: Instant) -> Option<CallPlace> {
+        // They free their places outside the lock.
+        let lost = self.lock().take_expired(now);
+        drop(lost);
+        if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
+            let is_queued = self.places.available_permits() + CROWD < MOST;
+            return Some(self.place(permit, now, is_queued));
+        }
+        // A task, as a caller that nobody drives any more would keep the place that it is given.
+        let calls = Arc::clone(self);
+        let waiting = tokio::spawn(async move {
+            let permit = timeout_at(until, Arc::clone(&calls.places).acquire_owned()).await;
+            let permit = permit.ok()?.ok()?;
+            let now = Instant::now();
+            let is_in_time = now + calls.expected() <= until;
+            is_in_time.then(|| calls.place(permit, now, true))
+        });
+        waiting.await.ok().flatten()
+    }
+
+    fn place(
+        self: &Arc<Self>,
+        permit: OwnedSemaphorePermit,
+        now: Instant,
+        is_queued: bool,
+    ) -> CallPlace {
+        let most = self.deadline.saturating_mul(if is_queued { 2 } else { 1 });
+        let mut state = self.lock();
+        state.last += 1;
+        let taken = (now + most + self.deadline / 4, state.last);
+        state.taken.insert(taken, permit);
+        CallPlace {
+            calls: Arc::clone(self),
+            taken,
+            is_queued,
+        }
+    }
+
+    /// Records the response to a call that was sent at this time.
+    fn answered(&self, sent_at: Instant) {
+        let now = Instant::now();
+        let took = now - sent_at;
+        let mut state = self.lock();
+        state.recent = took.max(state.recent - state.recent.saturating_sub(took) / 8);
+        state.last_answer = Some(now);
+    }
+
+    /// Whether any response has arrived since `time`, or at most `before` earlier.
+    fn answered_since(&self, time: Instant, before: Duration) -> bool {
+        let answered = self.lock().last_answer;
+        answered.is_some_and(|at| at + before > time)
+    }
+
+    /// How long a response takes, by the recent ones.
+    pub(super) fn expected(&self) -> Duration {
+        self.lock().recent
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        unpoisoned(self.state.lock())
+    }
+}
+
+impl State {
+    fn take_expired(&mut self, now: Instant) -> Vec<OwnedSemaphorePermit> {
+        let mut expired = Vec::new();
+        while let Some(first) = self.taken.first_entry()
+            && first.key().0 <= now
+        {
+            expired.push(first.remove());
+        }
+        expired
+    }
+}
+
+impl Drop for CallPlace {
+    fn drop(&mut self) {
+        let permit = self.calls.lock().taken.remove(&self.taken);
+        drop(permit);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
@@ -432,15 +698,14 @@ mod tests {
         thread,
     };
 
+    use futures_util::FutureExt as _;
     use testkit::fake_redis::FakeServer;
+    use tokio::time::{advance, sleep};
 
     use super::*;
     use crate::{
         health::{Owner, StoreWatch},
-        redis::store::{
-            connector::Transport,
-            redis_store::{RedisStore, Servers, StoreState},
-        },
+        redis::{RedisStore, Servers, StoreState, connection::Transport},
         runtime_thread::Home,
     };
 
@@ -485,5 +750,91 @@ mod tests {
         assert_eq!(senders(Home::own()).await, repeated);
         let (threads, kind) = senders(Home::of_callers()).await;
         assert_eq!((threads.len(), kind), (1, StoreErrorKind::Disconnected));
+    }
+
+    const DEADLINE: Duration = Duration::from_millis(50);
+
+    async fn full() -> (Arc<InFlight>, Vec<CallPlace>) {
+        let calls = InFlight::new(DEADLINE);
+        let until = Instant::now() + DEADLINE;
+        let places = join_all((0..MOST).map(|_| calls.enter(Instant::now(), until))).await;
+        (calls, places.into_iter().flatten().collect())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_beyond_the_bound_waits_for_a_place_until_its_deadline() {
+        let (calls, mut places) = full().await;
+        assert_eq!(places.len(), MOST);
+        assert!(!places[0].is_queued && places[MOST - 1].is_queued);
+        let until = Instant::now() + DEADLINE;
+        assert!(calls.enter(Instant::now(), until).await.is_none());
+        assert_eq!(Instant::now(), until);
+
+        let waiting = tokio::spawn({
+            let calls = Arc::clone(&calls);
+            async move {
+                calls
+                    .enter(Instant::now(), Instant::now() + DEADLINE)
+                    .await
+                    .is_some()
+            }
+        });
+        sleep(DEADLINE / 2).await;
+        places.pop();
+        assert!(waiting.await.unwrap());
+    }
+
+    /// The responses to those in flight take longer than its callers still wait.
+    #[tokio::test(start_paused = true)]
+    async fn a_place_that_is_free_too_late_for_a_response_is_given_to_the_next() {
+        let (calls, mut places) = full().await;
+        let sent_at = Instant::now();
+        let (first, next) = (sent_at + DEADLINE, sent_at + 2 * DEADLINE);
+        let waiting = [first, next].map(|until| {
+            let calls = Arc::clone(&calls);
+            tokio::spawn(async move { calls.enter(Instant::now(), until).await.is_some() })
+        });
+        sleep(DEADLINE * 3 / 4).await;
+        calls.answered(sent_at);
+        places.pop();
+        let [first, next] = waiting.map(|one| async { one.await.unwrap() });
+        assert_eq!((first.await, next.await), (false, true));
+    }
+
+    /// The runtime of the waiting callers is not driven any more.
+    #[tokio::test(start_paused = true)]
+    async fn a_place_whose_task_is_not_driven_is_free_soon_after_its_deadline() {
+        let (calls, lost) = full().await;
+        advance(DEADLINE).await;
+        assert!(calls.enter(Instant::now(), Instant::now()).await.is_none());
+        advance(DEADLINE / 4).await;
+        let place = calls
+            .enter(Instant::now(), Instant::now())
+            .now_or_never()
+            .flatten();
+        assert!(place.is_some());
+        drop(lost);
+        drop(place);
+        advance(2 * DEADLINE).await;
+        assert_eq!(calls.places.available_permits(), MOST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_expected_time_rises_at_once_and_falls_soon() {
+        let calls = InFlight::new(DEADLINE);
+        let answered = async |after| {
+            let sent_at = Instant::now();
+            sleep(after).await;
+            calls.answered(sent_at);
+            calls.expected()
+        };
+        let (short, long) = (DEADLINE / 50, DEADLINE / 2);
+        assert_eq!(answered(short).await, short);
+        assert_eq!(answered(long).await, long);
+        let mut times = 0;
+        while answered(short).await > 2 * short {
+            times += 1;
+            assert!(times < 32);
+        }
     }
 }

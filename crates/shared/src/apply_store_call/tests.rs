@@ -10,7 +10,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use self::world::{Checked, World};
-use crate::wire::node_message::{NodeMessage, NodeReply, NodeReport};
+use crate::wire::{NodeMessage, NodeReply, NodeReport};
 use tower_ratelimit_core::{decision::Op, quota::Quota};
 
 /// Noon of some day.
