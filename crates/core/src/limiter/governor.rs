@@ -179,35 +179,24 @@ impl GovernorLimiter {
     /// `u32::MAX`, is always denied.
     #[must_use = "the decision may be a denial"]
     pub fn acquire(&self, key: &Key, cost: u64) -> Decision {
-        let GovernorAnswer { verdict, at } = self.decide(key, cost);
-        let status = QuotaStatus::new(&self.policies[0]);
-        match verdict {
-            GovernorVerdict::Allowed { remaining } => {
-                Decision::allowed(cost, at, self.with_remaining(status, remaining))
-            }
-            // If one unit does not fit, none is left. If several do not fit, the units left are
-            // unknown.
-            GovernorVerdict::Denied { wait } if cost == 1 => {
-                Decision::denied(at, status.with_remaining(0).with_denial(Some(wait)))
-            }
-            GovernorVerdict::Denied { wait } => {
-                Decision::denied(at, status.with_denial(Some(wait)))
-            }
-            GovernorVerdict::Never => Decision::denied(at, status.with_denial(None)),
-        }
-    }
-
-    fn decide(&self, key: &Key, cost: u64) -> GovernorAnswer {
         // governor multiplies before it compares, so a cost far above the burst would overflow.
         let fits = u32::try_from(cost)
             .ok()
             .filter(|units| *units <= self.quota.burst_size().get());
-        match fits.map(NonZeroU32::new) {
+        let (answer, at) = match fits.map(NonZeroU32::new) {
             Some(Some(units)) => self.backend.check(key, units),
-            Some(None) => self
-                .backend
-                .answer(GovernorVerdict::Allowed { remaining: None }),
-            None => self.backend.answer(GovernorVerdict::Never),
+            Some(None) => (Ok(None), self.backend.now()),
+            None => (Err(None), self.backend.now()),
+        };
+        let status = QuotaStatus::new(&self.policies[0]);
+        match answer {
+            Ok(remaining) => Decision::allowed(cost, at, self.with_remaining(status, remaining)),
+            // If one unit does not fit, none is left. If several do not fit, the units left are
+            // unknown.
+            Err(wait) if cost == 1 && wait.is_some() => {
+                Decision::denied(at, status.with_remaining(0).with_denial(wait))
+            }
+            Err(wait) => Decision::denied(at, status.with_denial(wait)),
         }
     }
 
@@ -282,23 +271,15 @@ type Checked<P, M> = Result<
     InsufficientCapacity,
 >;
 
+/// The units left of an allowed request, if they are known; the wait of a denied one, if it ever fits.
+type Answer = Result<Option<u32>, Option<Duration>>;
+
 /// A governor without its type parameters.
 trait Backend: Send + Sync {
-    fn check(&self, key: &Key, units: NonZeroU32) -> GovernorAnswer;
+    /// Governor's answer, and when it was given.
+    fn check(&self, key: &Key, units: NonZeroU32) -> (Answer, Timestamp);
 
-    /// Makes `verdict` the decision at the current time, without a call to governor.
-    fn answer(&self, verdict: GovernorVerdict) -> GovernorAnswer;
-}
-
-struct GovernorAnswer {
-    verdict: GovernorVerdict,
-    at: Timestamp,
-}
-
-enum GovernorVerdict {
-    Allowed { remaining: Option<u32> },
-    Denied { wait: Duration },
-    Never,
+    fn now(&self) -> Timestamp;
 }
 
 struct Governed<S: StateStore, C: Clock, M: RateLimitingMiddleware<C::Instant>, F> {
@@ -328,30 +309,20 @@ where
     M: GovernorMiddleware<C::Instant>,
     F: Fn(&RateLimiter<S::Key, S, C, M>, &Key, NonZeroU32) -> Checked<C::Instant, M> + Send + Sync,
 {
-    fn check(&self, key: &Key, units: NonZeroU32) -> GovernorAnswer {
+    fn check(&self, key: &Key, units: NonZeroU32) -> (Answer, Timestamp) {
         use sealed::Outcome;
         let checked = (self.check)(&self.limiter, key, units);
         let now = self.limiter.clock().now();
-        let verdict = match checked {
-            Ok(Ok(outcome)) => GovernorVerdict::Allowed {
-                remaining: outcome.remaining(),
-            },
-            Ok(Err(not_until)) => GovernorVerdict::Denied {
-                wait: not_until.wait_time_from(now),
-            },
-            Err(InsufficientCapacity(_)) => GovernorVerdict::Never,
+        let answer = match checked {
+            Ok(Ok(outcome)) => Ok(outcome.remaining()),
+            Ok(Err(not_until)) => Err(Some(not_until.wait_time_from(now))),
+            Err(InsufficientCapacity(_)) => Err(None),
         };
-        GovernorAnswer {
-            verdict,
-            at: self.wall_clock(now),
-        }
+        (answer, self.wall_clock(now))
     }
 
-    fn answer(&self, verdict: GovernorVerdict) -> GovernorAnswer {
-        GovernorAnswer {
-            verdict,
-            at: self.wall_clock(self.limiter.clock().now()),
-        }
+    fn now(&self) -> Timestamp {
+        self.wall_clock(self.limiter.clock().now())
     }
 }
 
