@@ -36,9 +36,7 @@ use std::{
 use self::{
     eviction::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
     lock_free_bucket_table::{LockFree, LoneLimit},
-    state_file::{
-        BlockReader, BlockWriter, FileHeader, SavedLimit, log_refused, open, replace_file,
-    },
+    state_file::{BlockReader, BlockWriter, FileHeader, SavedLimit, replace_file, restored_or},
     store::{ONLY_LIMIT, StoreTable, StoredCounters, StoredLimit},
 };
 use super::{
@@ -244,12 +242,8 @@ impl LocalLimiterBuilder {
     ///
     /// The same as [`build`](Self::build).
     pub fn restore_or_new(self, path: impl AsRef<Path>) -> Result<LocalLimiter, ConfigError> {
-        let path = path.as_ref();
-        let restored = open(path).and_then(|file| self.clone().restore(file));
-        restored.or_else(|error| {
-            log_refused(path, &error);
-            self.build()
-        })
+        let restore = |file| self.clone().restore(file);
+        restored_or(path.as_ref(), restore, || self.clone().build())
     }
 
     /// Makes the limiter in a store, with the store's table, bounds and clock.

@@ -694,20 +694,24 @@ fn common_divisor(mut one: u128, mut other: u128) -> u128 {
     one
 }
 
-/// Opens a state file.
-pub(super) fn open(path: &Path) -> Result<File, RestoreError> {
-    Ok(File::open(path)?)
-}
-
-/// Logs why counts start afresh. A file that does not exist is no fault: the first process has none.
-pub(super) fn log_refused(path: &Path, error: &RestoreError) {
-    if error.kind() != RestoreErrorKind::NotFound {
-        let fault = format!(
-            "{}: {error}; all keys start afresh, and the next save replaces the file",
-            path.display()
-        );
-        log::report(Code::StateRefused, &fault);
-    }
+/// What is restored from a state file, or else what is made anew, with a line in the log about the reason. A file that does
+/// not exist is no fault: the first process has none.
+pub(super) fn restored_or<T>(
+    path: &Path,
+    restore: impl FnOnce(File) -> Result<T, RestoreError>,
+    make: impl FnOnce() -> Result<T, ConfigError>,
+) -> Result<T, ConfigError> {
+    let opened = File::open(path).map_err(RestoreError::from);
+    opened.and_then(restore).or_else(|error| {
+        if error.kind() != RestoreErrorKind::NotFound {
+            let fault = format!(
+                "{}: {error}; all keys start afresh, and the next save replaces the file",
+                path.display()
+            );
+            log::report(Code::StateRefused, &fault);
+        }
+        make()
+    })
 }
 
 /// Writes a file beside `path`, readable for its owner only, syncs it, and renames it to `path`. A

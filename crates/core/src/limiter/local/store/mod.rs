@@ -18,7 +18,7 @@ pub(super) use self::{
 use super::{
     eviction::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
     state_file::{
-        BlockReader, FileHeader, RestoreError, SaveError, Saved, log_refused, open, replace_file,
+        BlockReader, FileHeader, RestoreError, SaveError, Saved, replace_file, restored_or,
     },
 };
 use crate::hash::KeyHasher;
@@ -260,11 +260,7 @@ impl LocalStoreBuilder {
     ///
     /// The same as [`build`](Self::build).
     pub fn restore_or_new(self, path: impl AsRef<Path>) -> Result<LocalStore, ConfigError> {
-        let path = path.as_ref();
-        let restored = open(path).and_then(|file| self.clone().restore(file));
-        restored.or_else(|error| {
-            log_refused(path, &error);
-            self.build()
-        })
+        let restore = |file| self.clone().restore(file);
+        restored_or(path.as_ref(), restore, || self.clone().build())
     }
 }
