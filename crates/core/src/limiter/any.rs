@@ -12,7 +12,7 @@ use crate::{
     decision::{Decision, Op, Policy},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
-    quota::{OwnedQuota, Priority, Quota},
+    quota::{IntoQuotas, OwnedQuota, Priority},
 };
 
 /// A limiter of any type, chosen at run time: in this process while developing, through Redis in
@@ -198,7 +198,7 @@ impl Member for AnyLimiter {
     }
 }
 
-/// A type that a layer can use as its limiter: a [`Quota`], a [`Limiter`] or an [`AsyncLimiter`].
+/// A type that a layer can use as its limiter: a [`Quota`](crate::Quota), a [`Limiter`] or an [`AsyncLimiter`].
 ///
 /// `Via` is inferred. It distinguishes the conversions, so that the implementations do not overlap.
 #[diagnostic::on_unimplemented(
@@ -230,7 +230,7 @@ pub struct FromLimiter;
 #[non_exhaustive]
 pub struct FromAsync;
 
-/// Marks the conversion of a [`Quota`], or of several that are charged together, to a [`LocalLimiter`].
+/// Marks the conversion of a [`Quota`](crate::Quota), or of several that are charged together, to a [`LocalLimiter`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FromQuota;
@@ -251,26 +251,12 @@ impl<A: AsyncLimiter> IntoLimiter<FromAsync> for A {
     }
 }
 
-/// Implements the conversion for lists of quotas.
-macro_rules! from_quotas {
-    ($([$($generics:tt)*] $quotas:ty),+ $(,)?) => {$(
-        impl<$($generics)*> IntoLimiter<FromQuota> for $quotas {
-            type Limiter = LocalLimiter;
+impl<Q: IntoQuotas> IntoLimiter<FromQuota> for Q {
+    type Limiter = LocalLimiter;
 
-            fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
-                LocalLimiter::builder(self).build()
-            }
-        }
-    )+};
-}
-
-from_quotas! {
-    [] Quota,
-    [] OwnedQuota,
-    [Q: Into<OwnedQuota>, const N: usize] [Q; N],
-    [Q: Into<OwnedQuota> + Clone] &[Q],
-    [Q: Into<OwnedQuota> + Clone, const N: usize] &[Q; N],
-    [Q: Into<OwnedQuota>] Vec<Q>,
+    fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
+        LocalLimiter::builder(self).build()
+    }
 }
 
 /// A limiter written as an ordinary `async fn`.
