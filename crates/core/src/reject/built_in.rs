@@ -72,18 +72,12 @@ fn document(rejection: &Rejection<'_>) -> Bytes {
                 .flat_map(Decision::violated);
             reduced_capacity(rejection.status().as_u16(), &names)
         }
-        RejectionKind::Banned => {
-            Bytes::from_static(br#"{"type":"about:blank","title":"Forbidden","status":403}"#)
+        kind => {
+            let status = kind.status();
+            let title = status.canonical_reason().unwrap_or_default();
+            let status = status.as_u16();
+            format!(r#"{{"type":"about:blank","title":"{title}","status":{status}}}"#).into()
         }
-        RejectionKind::KeyMissing => {
-            Bytes::from_static(br#"{"type":"about:blank","title":"Bad Request","status":400}"#)
-        }
-        RejectionKind::KeyUnavailable => Bytes::from_static(
-            br#"{"type":"about:blank","title":"Internal Server Error","status":500}"#,
-        ),
-        RejectionKind::LimiterFailed => Bytes::from_static(
-            br#"{"type":"about:blank","title":"Service Unavailable","status":503}"#,
-        ),
     }
 }
 
@@ -320,7 +314,15 @@ impl Rejection<'_> {
     /// The response with a message of your own, percent-encoded as gRPC requires. Many peers accept
     /// no more than 8 KiB of fields, so it should be short.
     pub fn grpc_response_with<B: RejectionBody>(&self, message: &str) -> Response<B> {
-        response(self, message)
+        let (mut response, code) = (with_status(StatusCode::OK, B::empty()), grpc_code(self));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
+        headers.insert(&STATUS, HeaderValue::from(code));
+        headers.insert(&MESSAGE, ascii(percent_encode(message)));
+        if matches!(self.kind(), RejectionKind::Denied | RejectionKind::Shed) {
+            put_wait(self.decision(), (code, message), headers);
+        }
+        response
     }
 }
 
@@ -335,39 +337,16 @@ const fn default_message(kind: RejectionKind) -> &'static str {
     }
 }
 
-/// The codes of denials, as protobuf encodes them.
-const RESOURCE_EXHAUSTED: u64 = 8;
-const UNAVAILABLE: u64 = 14;
-
-fn status(rejection: &Rejection<'_>) -> &'static str {
+/// The status of gRPC.
+fn grpc_code(rejection: &Rejection<'_>) -> u64 {
     match rejection.kind() {
-        RejectionKind::KeyMissing => "3",
-        RejectionKind::Banned => "7",
-        RejectionKind::Shed if rejection.status() != StatusCode::TOO_MANY_REQUESTS => "14",
-        RejectionKind::Denied | RejectionKind::Shed => "8",
-        RejectionKind::KeyUnavailable => "13",
-        RejectionKind::LimiterFailed => "14",
+        RejectionKind::KeyMissing => 3,
+        RejectionKind::Banned => 7,
+        RejectionKind::Shed if rejection.status() != StatusCode::TOO_MANY_REQUESTS => 14,
+        RejectionKind::Denied | RejectionKind::Shed => 8,
+        RejectionKind::KeyUnavailable => 13,
+        RejectionKind::LimiterFailed => 14,
     }
-}
-
-fn response<B: RejectionBody>(rejection: &Rejection<'_>, message: &str) -> Response<B> {
-    let mut response = with_status(StatusCode::OK, B::empty());
-    let status = status(rejection);
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
-    headers.insert(&STATUS, HeaderValue::from_static(status));
-    headers.insert(&MESSAGE, ascii(percent_encode(message)));
-    if matches!(
-        rejection.kind(),
-        RejectionKind::Denied | RejectionKind::Shed
-    ) {
-        let code = match status {
-            "14" => UNAVAILABLE,
-            _ => RESOURCE_EXHAUSTED,
-        };
-        put_wait(rejection.decision(), (code, message), headers);
-    }
-    response
 }
 
 fn put_wait(decision: Option<&Decision>, (code, message): (u64, &str), headers: &mut HeaderMap) {

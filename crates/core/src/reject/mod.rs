@@ -344,7 +344,9 @@ pub fn answer<B>(
         }
         None => reject.reject(rejection),
     };
-    if answers_grpc(rejection, &response) {
+    // The client of a gRPC call reads the wait from gRPC's own fields, and a response of trailers alone should be small. The
+    // request is checked first: that takes less time.
+    if rejection.is_grpc() && is_grpc(response.headers()) {
         return response;
     }
     if let Some(decision) = rejection.decision() {
@@ -354,12 +356,6 @@ pub fn answer<B>(
         renderer.apply_failure(response.headers_mut());
     }
     response
-}
-
-/// Whether the response to a gRPC call is gRPC's. Its client reads the wait from gRPC's own fields, and a
-/// response of trailers alone should be small. The request is checked first: that takes less time.
-fn answers_grpc<B>(rejection: &Rejection<'_>, response: &Response<B>) -> bool {
-    rejection.is_grpc() && is_grpc(response.headers())
 }
 
 #[cfg(test)]
