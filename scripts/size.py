@@ -347,7 +347,7 @@ def main():
                 wings[key] = (a + 1, b + n)
             print(p.name, ", ".join(f"{k} {b} in {a}" for k, (a, b) in sorted(wings.items(), key=lambda x: -x[1][1])))
     layer = find(everything, r"^crates/layer/src/rate_limit/(layer)\.rs$")
-    local = find(everything, r"^crates/core/src/limiter/local/(limiter|builder)\.rs$")
+    local = find(everything, r"^crates/core/src/limiter/local/(mod)\.rs$")
     shared = find(everything, r"^crates/(shared/src/builder|store/src/redis/builder)\.rs$")
     for name, start in (("layer", layer), ("local limiter", local), ("Redis limiter", shared)):
         if not start:

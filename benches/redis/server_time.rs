@@ -2,7 +2,7 @@
 
 use redis::{Value, aio::MultiplexedConnection};
 use testkit::bench_server::Server;
-use tower_ratelimit_store::redis::script::{GENERAL, LONE_BUCKET, LONE_WINDOW, SEVERAL_QUOTAS};
+use tower_ratelimit_store::redis::script::{GENERAL, LONE_QUOTA, SEVERAL_QUOTAS};
 
 use crate::{Result, median};
 
@@ -107,17 +107,17 @@ const fn kind(
 const KINDS: [Kind; 11] = [
     kind(
         "lone token bucket",
-        (LONE_BUCKET, "60000 60000000000 60000000000"),
+        (LONE_QUOTA, "t 60000 60000000000 60000000000"),
         (0, 1.15),
     ),
     kind(
         "lone fixed window",
-        (LONE_WINDOW, "f 60000000 1000000 1000000"),
+        (LONE_QUOTA, "f 60000000 1000000 1000000"),
         (0, 1.3),
     ),
     kind(
         "lone sliding window",
-        (LONE_WINDOW, "s 60000000 1000000 1000000"),
+        (LONE_QUOTA, "s 60000000 1000000 1000000"),
         (0, 1.4),
     ),
     kind(

@@ -29,16 +29,6 @@ local function end_at(at)
     return (struct.unpack('>I7', entries, at + NAME))
 end
 
--- Reads the value. Returns whether it is valid.
-local function read(value)
-    if #value < HEAD or value:sub(1, #MARK) ~= MARK or (#value - HEAD) % ENTRY ~= 0 then
-        return false
-    end
-    entries = value:sub(HEAD + 1)
-    if entries ~= '' then longest = math.max(lease, (struct.unpack('>I7', value, #MARK + 1))) end
-    return true
-end
-
 -- Drops leases that have ended. After a step of the clock backwards none lasts longer than the
 -- longest lease.
 local function heal()
@@ -99,8 +89,12 @@ end
 local DO = { a = acquire, r = release, k = renew }
 
 local value = redis.call('GET', KEYS[1])
-if value and not read(value) then
-    return redis.error_reply('RATELIMIT the value of this key is not one of ours')
+if value then
+    if #value < HEAD or value:sub(1, #MARK) ~= MARK or (#value - HEAD) % ENTRY ~= 0 then
+        return redis.error_reply('RATELIMIT the value of this key is not one of ours')
+    end
+    entries = value:sub(HEAD + 1)
+    if entries ~= '' then longest = math.max(lease, (struct.unpack('>I7', value, #MARK + 1))) end
 end
 
 local before = entries
@@ -108,16 +102,11 @@ heal()
 local reply = {}
 for at = 3, #ARGV, 2 do reply[#reply + 1] = DO[ARGV[at]](ARGV[at + 1]) end
 
--- A value without leases expires in a millisecond: a script that may not delete needs fewer
--- permissions.
-local function time_to_live()
-    if entries == '' then return '1' end
-    local milliseconds = math.ceil((end_at(#entries - ENTRY + 1) - now) / 1000)
-    return string.format('%.0f', math.max(milliseconds, 1))
-end
-
--- Writes only a value that has changed: a denial changes nothing.
+-- Writes only a value that has changed: a denial changes nothing. A value without leases expires in a millisecond: a script
+-- that may not delete needs fewer permissions.
 if entries ~= before then
-    redis.call('SET', KEYS[1], MARK .. struct.pack('>I7', longest) .. entries, 'PX', time_to_live())
+    local last = entries == '' and now or end_at(#entries - ENTRY + 1)
+    local expires_in = string.format('%.0f', math.max(math.ceil((last - now) / 1000), 1))
+    redis.call('SET', KEYS[1], MARK .. struct.pack('>I7', longest) .. entries, 'PX', expires_in)
 end
 return reply

@@ -37,7 +37,7 @@ use tower_ratelimit_store::{
     health::StoreHealth,
     redis::{
         RedisStore,
-        script::{DECIDE, LONE_BUCKET, LONE_WINDOW, SEVERAL_QUOTAS, Script},
+        script::{DECIDE, LONE_QUOTA, SEVERAL_QUOTAS, Script},
     },
     stats::StoreStats,
 };
@@ -157,10 +157,9 @@ impl Client for RedisClient {
 }
 
 fn script_of(script: SpecializedScript) -> &'static Script {
-    static SCRIPTS: [OnceLock<Script>; 3] = [const { OnceLock::new() }; 3];
+    static SCRIPTS: [OnceLock<Script>; 2] = [const { OnceLock::new() }; 2];
     let text = match script {
-        SpecializedScript::Bucket => LONE_BUCKET,
-        SpecializedScript::Window => LONE_WINDOW,
+        SpecializedScript::Lone => LONE_QUOTA,
         SpecializedScript::Several => SEVERAL_QUOTAS,
     };
     SCRIPTS[script as usize].get_or_init(|| Script::new(text))

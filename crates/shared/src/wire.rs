@@ -458,13 +458,13 @@ mod tests {
         let one = [(Op::Acquire(1), 1)];
         let two = [(Op::Acquire(2), 3), (Op::Peek(0), 1)];
         let script = plan.specialized_script();
-        assert_eq!(script, Some(SpecializedScript::Bucket));
+        assert_eq!(script, Some(SpecializedScript::Lone));
         let subjects: [&[_]; 5] = [&one, &one, &two, &two, &one];
         let calls = subjects.map(|runs| StoreCall::new(&limits, Chosen::Tier(0), runs));
         let arguments = plan.arguments(script, Some(5), &calls);
         assert_eq!(
             arguments.join(" "),
-            "5 100000000 1000000000 1000000000 3 a 1 1 = 6 a 2 3 p 0 1 = 3 a 1 1"
+            "5 t 100000000 1000000000 1000000000 3 a 1 1 = 6 a 2 3 p 0 1 = 3 a 1 1"
         );
     }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use testkit::needs;
 
 use super::{
-    GENERAL, LONE_BUCKET, LONE_WINDOW, SEVERAL_QUOTAS,
+    GENERAL, LONE_QUOTA, SEVERAL_QUOTAS,
     recorded::{Calls, Outcome, Recorded},
     runner, runtime, words,
 };
@@ -215,9 +215,9 @@ fn general() {
 fn lone() {
     needs!(redis);
     for (script, plan) in [
-        (LONE_BUCKET, "1000000007 5000000035 6000000000"),
-        (LONE_WINDOW, "f 1000000 5 6"),
-        (LONE_WINDOW, "s 1000000 5 6"),
+        (LONE_QUOTA, "t 1000000007 5000000035 6000000000"),
+        (LONE_QUOTA, "f 1000000 5 6"),
+        (LONE_QUOTA, "s 1000000 5 6"),
         (
             SEVERAL_QUOTAS,
             "2 t 1000000007 5000000035 6000000000 1 t 300000000 900000000 900000000 1",
@@ -243,10 +243,10 @@ fn an_error_is_the_subject_s_own() {
     let keys = ["one", "foreign", "list", "two"].map(str::to_owned);
     let requests = vec![words("a 1 1"); 4];
     let general = words("_ _ 1 t 1 5 0 1000000 7 0 _ _ _");
-    let lone = words("1000000007 5000000035 5000000035");
+    let lone = words("t 1000000007 5000000035 5000000035");
     for (code, plan, foreign) in [
         (GENERAL, general, b"-RATELIMIT ".as_slice()),
-        (LONE_BUCKET, lone, b""),
+        (LONE_QUOTA, lone, b""),
     ] {
         let outcome = calls.call(
             &Recorded::new(code),

@@ -7,7 +7,7 @@ mod specialized;
 
 use proptest::test_runner::{Config, TestRunner};
 pub(crate) use tower_ratelimit_store::redis::script::GENERAL;
-use tower_ratelimit_store::redis::script::{LONE_BUCKET, LONE_WINDOW, SEVERAL_QUOTAS};
+use tower_ratelimit_store::redis::script::{LONE_QUOTA, SEVERAL_QUOTAS};
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();

@@ -23,11 +23,10 @@ fn the_scripts_have_the_constants_of_the_code() {
     let committed = include_str!("../../../store/src/redis/script/constants.lua");
     assert_eq!(committed, constants(), "write the right side to the file");
     let longest_block = (LONGEST_KEPT_BLOCK / 1_000).to_string();
-    for lone in [
-        include_str!("../../../store/src/redis/script/lone_bucket.lua"),
-        include_str!("../../../store/src/redis/script/lone_window.lua"),
+    for specialized in [
+        include_str!("../../../store/src/redis/script/lone_quota.lua"),
         include_str!("../../../store/src/redis/script/several_quotas.lua"),
     ] {
-        assert!(lone.contains(&longest_block), "{lone}");
+        assert!(specialized.contains(&longest_block), "{specialized}");
     }
 }

@@ -371,8 +371,7 @@ fn id(slots: &[Slot], counter_mark: u32) -> String {
 /// A specialized script, by the quotas that it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SpecializedScript {
-    Bucket,
-    Window,
+    Lone,
     Several,
 }
 
@@ -414,22 +413,18 @@ impl SpecializedPlan {
             Counter::of(quota, most.max(Most::of(quota)))
         });
         let counters: Vec<_> = counters.collect::<Option<_>>()?;
-        let numbers = |counter: &Counter| [counter.length, counter.capacity, counter.most];
-        let texts = |counter: &Counter| numbers(counter).map(|number| number.to_string());
+        let texts = |counter: &Counter| {
+            let numbers = [counter.length, counter.capacity, counter.most];
+            let numbers = numbers.map(|number| number.to_string());
+            [counter.letter.to_owned()].into_iter().chain(numbers)
+        };
         let (script, arguments) = match counters.as_slice() {
-            [one] if one.letter == "t" => (SpecializedScript::Bucket, texts(one).to_vec()),
-            [one] if one.letter == "f" || one.counts == 2 => {
-                let letter = [one.letter.to_owned()].into_iter();
-                (
-                    SpecializedScript::Window,
-                    letter.chain(texts(one)).collect(),
-                )
+            [one] if one.letter != "s" || one.counts == 2 => {
+                (SpecializedScript::Lone, texts(one).collect())
             }
             all => {
-                let each = all.iter().flat_map(|one| {
-                    let letter = [one.letter.to_owned()].into_iter();
-                    letter.chain(texts(one)).chain([one.counts.to_string()])
-                });
+                let each = all.iter();
+                let each = each.flat_map(|one| texts(one).chain([one.counts.to_string()]));
                 let count = [all.len().to_string()].into_iter();
                 (SpecializedScript::Several, count.chain(each).collect())
             }

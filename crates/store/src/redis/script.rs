@@ -5,7 +5,7 @@
 //! subject is one string, whose layout is in `crates/shared/src/wire/stored_value.rs`.
 //!
 //! `crates/shared/src/redis_backend.rs` chooses the script of a call. The general one decides everything; it is put together
-//! from a file for each algorithm (`GENERAL`), and begins in `script/decide.lua`. Three specialized scripts decide frequent
+//! from a file for each algorithm (`GENERAL`), and begins in `script/decide.lua`. Two specialized scripts decide frequent
 //! operations (acquire, reserve, peek, deny, and the count of fixed windows) by buckets and windows: a script creates all its
 //! functions in every call, which is most of the time of the general one, and these create none.
 //! One of them returns an empty text for a value that it cannot read, such as one with leases; that subject then goes to the
@@ -17,7 +17,7 @@
 //! general one. Only Rust explains: the units left, until when, and the wait of a denial.
 //!
 //! Example: one token bucket, and a request of one unit. The arguments have the nanoseconds of a unit and of a full bucket;
-//! the time is the server's. `script/lone_bucket.lua` reads the instant at which the bucket is full again, moves it
+//! the time is the server's. `script/lone_quota.lua` reads the instant at which the bucket is full again, moves it
 //! by one unit if that fits, and has the value expire when the bucket is full.
 
 use std::sync::{Arc, LazyLock};
@@ -107,44 +107,31 @@ pub static DECIDE: LazyLock<Script> = LazyLock::new(|| Script::new(GENERAL));
 /// The text of [`DECIDE`]. A script creates its functions anew in every call, so this one creates those of the algorithms in
 /// use only.
 pub const GENERAL: &str = concat!(
+    include_str!("script/clock.lua"),
     include_str!("script/constants.lua"),
     include_str!("script/time.lua"),
-    include_str!("script/tat_instant.lua"),
-    "local function make(letter)
-if letter == 't' then
-",
+    "local function make(letter)\nif letter == 't' or letter == 'l' then\n",
     include_str!("script/token_bucket.lua"),
-    "return TokenBucket
-elseif letter == 'l' then
-",
-    include_str!("script/leaky_bucket.lua"),
-    "return LeakyBucket
-elseif letter == 'f' or letter == 'c' then
-",
+    "return TokenBucket\nelseif letter == 'f' or letter == 'c' then\n",
     include_str!("script/fixed_window.lua"),
-    "return FixedWindow
-elseif letter == 's' then
-",
+    "return FixedWindow\nelseif letter == 's' then\n",
     include_str!("script/sliding_window.lua"),
-    "return SlidingWindow
-elseif letter == 'h' then
-",
+    "return SlidingWindow\nelseif letter == 'h' then\n",
     include_str!("script/node_rows.lua"),
-    "return NodeRows
-end
-",
+    "return NodeRows\nend\n",
     include_str!("script/sliding_log.lua"),
-    "return SlidingLog
-end
-",
+    "return SlidingLog\nend\n",
     include_str!("script/decide.lua"),
 );
 
-/// For one even token bucket.
-pub const LONE_BUCKET: &str = include_str!("script/lone_bucket.lua");
-
-/// For one fixed window, or one sliding window of one slice.
-pub const LONE_WINDOW: &str = include_str!("script/lone_window.lua");
+/// For one even token bucket, one fixed window, or one sliding window of one slice.
+pub const LONE_QUOTA: &str = concat!(
+    include_str!("script/clock.lua"),
+    include_str!("script/lone_quota.lua"),
+);
 
 /// For several even token buckets and windows, which are charged together or not at all, and for a window of several slices.
-pub const SEVERAL_QUOTAS: &str = include_str!("script/several_quotas.lua");
+pub const SEVERAL_QUOTAS: &str = concat!(
+    include_str!("script/clock.lua"),
+    include_str!("script/several_quotas.lua"),
+);

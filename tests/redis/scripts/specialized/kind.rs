@@ -1,6 +1,6 @@
 //! The specialized scripts: quotas as their arguments, and as those of the general one.
 
-use super::super::{LONE_BUCKET, LONE_WINDOW, SEVERAL_QUOTAS, words};
+use super::super::{LONE_QUOTA, SEVERAL_QUOTAS, words};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
@@ -53,8 +53,7 @@ impl Kind {
 
     pub(super) fn script(self) -> &'static str {
         match self {
-            Self::Bucket => LONE_BUCKET,
-            Self::FixedWindow | Self::SlidingWindow => LONE_WINDOW,
+            Self::Bucket | Self::FixedWindow | Self::SlidingWindow => LONE_QUOTA,
             Self::Buckets | Self::SeveralSlices(_) | Self::BucketAnd(..) => SEVERAL_QUOTAS,
         }
     }
@@ -76,13 +75,13 @@ impl Kind {
         } = numbers;
         let most = capacity + more;
         words(&match self {
-            Self::Bucket => format!("{time} {} {}", time * capacity, time * most),
+            Self::Bucket => format!("t {time} {} {}", time * capacity, time * most),
             Self::Buckets => {
                 let third = time.div_ceil(3);
                 let first = Self::Bucket.lone(numbers).join(" ");
                 let second = [third, 2 * third * capacity, third * (2 * capacity + more)];
                 let [one, full, most] = second;
-                format!("2 t {first} 1 t {one} {full} {most} 1")
+                format!("2 {first} 1 t {one} {full} {most} 1")
             }
             Self::FixedWindow => format!("f {time} {capacity} {most}"),
             Self::SlidingWindow => format!("s {time} {capacity} {most}"),
@@ -97,8 +96,8 @@ impl Kind {
                 };
                 let window = window.alone().lone(numbers).join(" ");
                 match order {
-                    Order::BucketFirst => format!("2 t {bucket} 1 {window} {counts}"),
-                    Order::WindowFirst => format!("2 {window} {counts} t {bucket} 1"),
+                    Order::BucketFirst => format!("2 {bucket} 1 {window} {counts}"),
+                    Order::WindowFirst => format!("2 {window} {counts} {bucket} 1"),
                 }
             }
         })

@@ -21,7 +21,7 @@ fn plan(quota: Quota) -> TierPlan {
 fn quotas_of_small_numbers_have_a_script_of_their_own() {
     let script = |quota: Quota| plan(quota).specialized_script();
     let is = |quota, expected| script(quota) == Some(expected);
-    assert!(is(Quota::per(1, 52 * DAY), SpecializedScript::Bucket));
+    assert!(is(Quota::per(1, 52 * DAY), SpecializedScript::Lone));
     assert!(script(Quota::per(1, 53 * DAY)).is_none());
     assert!(script(Quota::per(9, DAY).refill_every(DAY)).is_none());
     assert!(script(Quota::per(9, DAY).leaky_bucket(3)).is_none());
@@ -30,12 +30,12 @@ fn quotas_of_small_numbers_have_a_script_of_their_own() {
     let third = Duration::from_nanos(1_000_333);
     assert!(is(
         Quota::per(1, 53 * DAY).fixed_window(),
-        SpecializedScript::Window
+        SpecializedScript::Lone
     ));
     assert!(script(Quota::per(1, third).fixed_window()).is_none());
 
     let sliding = |units| Quota::per(units, DAY).sliding_window();
-    assert!(is(sliding(100_000), SpecializedScript::Window));
+    assert!(is(sliding(100_000), SpecializedScript::Lone));
     assert!(script(sliding(1_000_000)).is_none());
     assert!(is(sliding(9).slices(2), SpecializedScript::Several));
     assert!(is(sliding(9).slices(30), SpecializedScript::Several));

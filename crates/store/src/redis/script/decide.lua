@@ -28,7 +28,7 @@
 -- Twins in crates/core/src/algorithm/decide.rs: charge, judge, spend, refund.
 -- Twins in meter.rs: with_capacity = part.
 -- Twins in subject.rs: available = room, count = uses_up, blocked_for = left.
--- Twins in stored_value.rs: read_states, read, counted = write_states.
+-- Twins in stored_value.rs: read_states, read, write_states.
 -- Twins in wire.rs: read_receipt = push_receipt.
 
 -- A call spends most of its time on making objects, above all functions. So the usual path of an operation is one
@@ -38,7 +38,7 @@ local SLOT_FIELDS = 10
 local FOREIGN = 'RATELIMIT the value of this key is not one of ours'
 local APART = 'RATELIMIT_CLOCK the clock of the server is more than a window of the calendar away from that of the limiter'
 
-local slots, active, made = {}, {}, {}
+local slots, active, made, new = {}, {}, {}, nil
 local has_log, has_class = false, false
 
 -- The quota with another capacity, of which nothing is kept.
@@ -63,7 +63,7 @@ for at = 5, first_op - 1, SLOT_FIELDS do
         made[letter] = algorithm
     end
     -- The windows of a calendar are a list of instants.
-    local one, two = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7]) or ARGV[at + 7]
+    local one, two = tonumber(ARGV[at + 6]) or 0, tonumber(ARGV[at + 7]) or ARGV[at + 7]
     local capacity, tu, tn, full_u, full_n = ARGV[at + 2] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, nil, nil
     if letter == 't' or letter == 'l' then full_u, full_n = mul(capacity, tu, tn) end
     -- An argument has the most that can count if that is more than the quota's own capacity.
@@ -86,6 +86,7 @@ for at = 5, first_op - 1, SLOT_FIELDS do
     if kept < 0 then has_class = true end
     if letter == 'g' then has_log = true end
     slots[#slots + 1] = q
+    new = new and new .. ';' .. algorithm.new or algorithm.new
     if is_active then active[#active + 1] = q end
 end
 
@@ -145,11 +146,8 @@ local function judge(cost)
         end
     end
     it.denied, it.breached, it.charged = denied, denied == 1 and breached, 0
-    if denied == 0 then return end
-    if has_class then
-        -- If critical requests fit, a denial of the class alone starts no block.
-        if available(cost, active) == cost then it.denied, it.breached = 3, false end
-    end
+    -- If critical requests fit, a denial of the class alone starts no block.
+    if denied == 1 and has_class and available(cost, active) == cost then it.denied, it.breached = 3, false end
 end
 
 -- Reads a state of each slot. Returns the remaining bytes, nil for a foreign value.
@@ -166,6 +164,22 @@ local function read_states(heads, field, bytes)
     return count == #slots and bytes or nil
 end
 
+local function fresh(q)
+    return (q.algorithm.parse(q.algorithm.new, q, ''))
+end
+
+-- The texts of a state of each slot, and the bytes of logs.
+local function write_states(field)
+    local heads, tails = '', ''
+    for k = 1, #slots do
+        local q = slots[k]
+        local head, tail = q.algorithm.text(q[field] or fresh(q), q)
+        heads = k == 1 and head or heads .. ';' .. head
+        if tail then tails = tails .. tail end
+    end
+    return heads, tails
+end
+
 -- The rare operations, made when the first of them comes. Each returns how long the subject stays blocked, as far as
 -- the reply has it, and the place of the next operation's arguments.
 local function make_rare()
@@ -176,28 +190,16 @@ local function make_rare()
     function rare.read(head, bytes)
         local before, held = match(head, '^(.-)&(.*)$')
         head = before or head
-        local mark = string.find(head, '!', 1, true)
-        if mark then
-            local blocked, by_hand = match(head, '^(%d+)(h?)$', mark + 1)
-            local ends = blocked and Instant.parse(blocked)
-            if not ends then return nil end
-            it.end_u, it.end_n, it.by_hand = ends.u, ends.n, by_hand
-            head = string.sub(head, 1, mark - 1)
+        local unblocked, ends, by_hand = match(head, '^(.-)!(.-)(h?)$')
+        if unblocked then
+            local u, n = instant(ends)
+            if not u then return nil end
+            head, it.end_u, it.end_n, it.by_hand = unblocked, u, n, by_hand
         end
         local bar = string.find(head, '|', 1, true)
         bytes = read_states(string.sub(head, 1, (bar or 0) - 1), 'state', bytes)
         if bar and bytes then bytes = read_states(string.sub(head, bar + 1), 'counted', bytes) end
         return bytes, held
-    end
-
-    -- The text of the counts of responses, and the bytes of their logs.
-    function rare.counted()
-        local heads, tails = '', ''
-        for at, q in ipairs(slots) do
-            local head, tail = q.algorithm.text(q.counted or q.algorithm.fresh(), q)
-            heads, tails = heads .. (at == 1 and '|' or ';') .. head, tails .. (tail or '')
-        end
-        return heads, tails
     end
 
     -- Charges units that were used already, whatever the class. The arguments have what each quota may owe, beyond the
@@ -239,7 +241,7 @@ local function make_rare()
     local function count(cost)
         local is_used_up = false
         for _, q in ipairs(active) do
-            q.counted = q.counted or q.algorithm.fresh()
+            q.counted = q.counted or fresh(q)
             q.algorithm.clamp(q, q.counted)
             q.algorithm.charge(q, q.counted, cost)
             if q.algorithm.available(q, q.counted) < 1 then is_used_up = true end
@@ -269,7 +271,8 @@ local function make_rare()
         it.denied, it.breached, it.charged = 0, false, cost
         for _, q in ipairs(active) do
             if cost > 0 then q.algorithm.settle(q, q.state, now + 1, cost) end
-            if q.algorithm.is_over(q, seen(q)) then it.denied = 1 end
+            -- Not even a limit of one more has a unit left.
+            if q.algorithm.available(with_capacity(q, q.capacity + 1), seen(q)) < 1 then it.denied = 1 end
             q.shown = q.algorithm.shown(q, q.state)
         end
         return blocked_for(), at
@@ -306,7 +309,7 @@ local function make_rare()
     end
 
     function rare.x(_, at)
-        for _, q in ipairs(slots) do q.state, q.counted = q.algorithm.fresh(), nil end
+        for _, q in ipairs(slots) do q.state, q.counted = fresh(q), nil end
         it.end_u, it.end_n, it.by_hand = 0, 0, ''
         if it.nodes then it.nodes.reset() end
         judge(0)
@@ -322,11 +325,8 @@ local at, first, last = first_op, nil, nil
 for i = 1, #KEYS do
     local message
     if ARGV[at] == 'c' then message, at = at + 1, at + 10 end
-    if ARGV[at] ~= '=' then
-        first, last = at + 1, at + ARGV[at]
-        at = last
-    end
-    at = at + 1
+    if ARGV[at] ~= '=' then first, last = at + 1, at + ARGV[at] end
+    at = (ARGV[at] == '=' and at or last) + 1
 
     -- The value.
     local value = call('GET', KEYS[i])
@@ -335,10 +335,10 @@ for i = 1, #KEYS do
     local left, from, held = '', 1, nil
     for k = 1, #slots do
         local q = slots[k]
-        q.counted = nil
-        if not value or failure then q.state = q.algorithm.fresh() end
+        q.counted, q.held, q.delay = nil, 0, 0
+        if not value or failure then q.state = fresh(q) end
     end
-    it.end_u, it.end_n, it.by_hand, it.held = 0, 0, '', false
+    it.end_u, it.end_n, it.by_hand, it.held, it.nodes = 0, 0, '', false, false
     if value and not failure then
         local head, bytes = value, ''
         local line = string.find(value, '\n', 1, true)
@@ -355,13 +355,9 @@ for i = 1, #KEYS do
     end
 
     -- A clock that stepped back must not lengthen the block of a denial. No limiter starts a block of more than 2^59 ns.
-    if it.end_u > now then
-        local longest_u, longest_n = LONGEST_BLOCK_U, LONGEST_BLOCK_N
-        if block_u and it.by_hand == '' then longest_u, longest_n = block_u, block_n end
-        if less(now + longest_u, longest_n, it.end_u, it.end_n) then
-            it.end_u, it.end_n = now + longest_u, longest_n
-        end
-    end
+    local longest_u, longest_n = LONGEST_BLOCK_U, LONGEST_BLOCK_N
+    if block_u and it.by_hand == '' then longest_u, longest_n = block_u, block_n end
+    if less(now + longest_u, longest_n, it.end_u, it.end_n) then it.end_u, it.end_n = now + longest_u, longest_n end
     if not failure then
         for k = 1, #active do active[k].algorithm.clamp(active[k], active[k].state) end
         if message or held then
@@ -430,23 +426,16 @@ for i = 1, #KEYS do
     if it.nodes and not failure then reply = nodes.finish(reply or packed_now) end
 
     if not failure then
-        local before, after, bytes, counted = value or '', '', '', false
+        local after, bytes = write_states('state')
         for k = 1, #slots do
-            local q = slots[k]
-            local head, tail = q.algorithm.text(q.state, q)
-            if k > 1 then head = ';' .. head end
-            after = after .. head
-            if tail then bytes = bytes .. tail end
-            if not value then before = before .. (k > 1 and ';' or '') .. q.algorithm.new end
-            counted = counted or q.counted
-        end
-        if counted then
-            rare = rare or make_rare()
-            local heads, tails = rare.counted()
-            after, bytes = after .. heads, bytes .. tails
+            if slots[k].counted then
+                local heads, tails = write_states('counted')
+                after, bytes = after .. '|' .. heads, bytes .. tails
+                break
+            end
         end
         if it.end_u > 0 or it.end_n > 0 then
-            after = after .. '!' .. Instant.text({ u = it.end_u, n = it.end_n }) .. it.by_hand
+            after = after .. format('!%d%03d', it.end_u, it.end_n) .. it.by_hand
         end
         local last_end = 0
         if it.nodes then
@@ -457,7 +446,7 @@ for i = 1, #KEYS do
 
         -- Writes only a value that has changed: a denial changes nothing. It expires when all of it is as good as new, in
         -- whole milliseconds, at least 1.
-        if after ~= before then
+        if after ~= (value or new) then
             local u, n = sub(it.end_u, it.end_n, now, 0)
             if u < last_end then u, n = last_end, 0 end
             for k = 1, #slots do
@@ -475,10 +464,6 @@ for i = 1, #KEYS do
             if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
             failure = call('SET', KEYS[i], after, 'PX', format('%d', milliseconds)).err
         end
-    end
-    if it.nodes then
-        nodes.close()
-        it.nodes = false
     end
     if not replies then return failure and redis.error_reply(failure) or reply end
     replies[i] = failure and '-' .. failure or reply

@@ -1,14 +1,13 @@
 -- A counter that starts again with each window. The state is the window's number and the count. The windows of a
 -- calendar are in the arguments: this script knows no months.
 --
--- Twins in fixed_window.rs: current, available, lasts = reset_after, charge, settle, is_over = over, refund, clamp = clamped.
+-- Twins in fixed_window.rs: current, available, lasts = reset_after, charge, settle, refund, clamp = clamped.
 -- Twins in core/src/algorithm/calendar_windows.rs: place = around.
 -- Twins in meter.rs: parse = window, text = write, shown = state_of_numbers.
 
 local FixedWindow = {
     new = '0:0',
-    available = 0, shown = 0, lasts = 0, until_end = 0, charge = 0, settle = 0, is_over = 0, refund = 0, clamp = 0, fresh = 0,
-    parse = 0, text = 0,
+    available = 0, shown = 0, lasts = 0, until_end = 0, charge = 0, settle = 0, refund = 0, clamp = 0, parse = 0, text = 0,
 }
 
 -- The number of the window at an instant.
@@ -58,12 +57,6 @@ function FixedWindow.settle(q, window, ends, units)
     window.index, window.count = index, max(min(count + units, q.most_u), count)
 end
 
--- Whether more is counted than the limit.
-function FixedWindow.is_over(q, window)
-    local _, count = current(q, window)
-    return count > q.capacity
-end
-
 function FixedWindow.refund(q, window, cost, charge)
     local index, count = current(q, window)
     -- A charge in a window of the calendar has its number as its end.
@@ -93,12 +86,8 @@ function FixedWindow.place(q, first, edges)
     end
 end
 
-function FixedWindow.fresh()
-    return { index = 0, count = 0 }
-end
-
 function FixedWindow.parse(text)
-    if text == '0' then return FixedWindow.fresh() end
+    if text == '0' then return { index = 0, count = 0 } end
     local index, count = match(text, '^(%d+):(%d+)$')
     if not index or #index > 16 or #count > 16 then return nil end
     return { index = index + 0, count = count + 0 }

@@ -10,8 +10,9 @@
 -- to copy and to collect: they stay in the text that was read, and are cut and joined once.
 --
 -- Twins in apply_store_call.rs: begin, hold = held, reset, finish, settle, grant = reserve.
--- Twins in stored_value.rs: last_end, free = settle, read, settle_ended = end, take_mine = take, own_group = group_of, text = write.
--- Twins in view.rs: with = with_held.
+-- Twins in stored_value.rs: last_end, free = settle, read, settle_ended = end, take_mine = take, own_group = group_of.
+-- Twins in stored_value.rs: text = write.
+-- Twins in meter.rs: with = with_held.
 --
 -- `available` are the units that fit all quotas.
 local function NodeRows(slots, active, it, available)
@@ -327,10 +328,6 @@ local function NodeRows(slots, active, it, available)
         local here, rest = mine_at or at, mine_at and mine_at + ROW or at
         return head .. cut(rows, first, min(here, at) - 1) .. cut(rows, rest, at - 1) .. row
             .. cut(rows, at, here - 1) .. cut(rows, max(rest, at)), ends - now
-    end
-
-    function api.close()
-        for k = 1, #slots do slots[k].held, slots[k].delay = 0, 0 end
     end
 
     return api

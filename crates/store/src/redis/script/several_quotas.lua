@@ -9,18 +9,11 @@
 -- `p` or `d`, for windows also `n`), cost, and how many times.
 --
 -- The reply is that of `decide.lua`. An empty text means that nothing was done: the value has more than the script knows,
--- such as rows of nodes, or has to be corrected though nothing is charged.
+-- such as rows of nodes, or has to be corrected.
 --
 -- Twins in crates/core/src/algorithm/decide.rs, in one piece here: judge, charge.
 
-local ARGV, call, match, pack, format, rep = ARGV, redis.pcall, string.match, struct.pack, string.format, string.rep
-local now = tonumber(ARGV[1])
-if not now then
-    local time = redis.call('TIME')
-    now = time[1] * 1000000 + time[2]
-end
-
-local count, quotas, fresh = ARGV[2] + 0, {}, ''
+local rep, count, quotas, fresh = string.rep, ARGV[2] + 0, {}, ''
 for k = 1, count do
     local at = 5 * k - 2
     local letter, length, last = ARGV[at], ARGV[at + 1] + 0, ARGV[at + 4] + 0
@@ -39,32 +32,24 @@ end
 local replies = KEYS[2] and {}
 local at, first, last = 5 * count + 3, nil, nil
 for i = 1, #KEYS do
-    if ARGV[at] ~= '=' then
-        first, last = at + 1, at + ARGV[at]
-        at = last
-    end
-    at = at + 1
+    if ARGV[at] ~= '=' then first, last = at + 1, at + ARGV[at] end
+    at = (ARGV[at] == '=' and at or last) + 1
 
-    -- The value: whether the script knows it, how long the subject stays blocked, and the text of the block's end.
     local value = call('GET', KEYS[i])
-    local failure, is_known, blocked, block = value and value.err, true, 0, ''
-    local states = value or ''
-    if failure then
-        states = ''
-    elseif value and string.find(value, '!', 1, true) then
-        local head, text, end_u, end_n = match(value, '^([%d:;]+)(!(%d+)(%d%d%d)h?)$')
+    local failure, is_known, place, is_charged = value and value.err, true, 0, false
+    -- How long the subject stays blocked, and the text of the block's end.
+    local states, blocked, block = not failure and value or fresh, 0, ''
+    if string.find(states, '!', 1, true) then
+        local head, text, end_u, end_n = match(states, '^([%d:;]+)(!(%d+)(%d%d%d)h?)$')
         is_known = head and #end_u <= 16 and end_u - now <= 576460752303423
         if is_known then
-            states, block, blocked = head, text, end_u - now
-            if blocked >= 0 and end_n ~= '000' then blocked = blocked + 1 end
-            if blocked < 0 then blocked = 0 end
+            states, block, blocked = head, text, math.max(end_u - now + (end_n ~= '000' and 1 or 0), 0)
         end
     end
 
     -- The states: the time until a bucket is full; of a window the number of the newest slice in force, and the counts
     -- from it on.
-    local place, is_corrected, is_charged = 0, false, false
-    for text in string.gmatch(value and states or fresh, '[^;]+') do
+    for text in string.gmatch(states, '[^;]+') do
         place = place + 1
         local q = quotas[place]
         if not q then break end
@@ -72,29 +57,22 @@ for i = 1, #KEYS do
         if s and (not s[1] or #s[1] > 16) then
             is_known = false
         elseif q.letter == 't' then
-            q.used = s and (s[1] - now) * 1000 + s[2] or 0
-            if q.used < 0 then
-                q.used = 0
-            elseif q.used > q.most then
-                -- The clock stepped back, or the quota was larger.
-                q.used, is_corrected = q.most, true
-            end
+            q.used = s and math.max((s[1] - now) * 1000 + s[2], 0) or 0
+            -- The clock stepped back, or the quota was larger.
+            is_known = is_known and q.used <= q.most
         else
             local passed = now % q.length
             local current = (now - passed) / q.length
             local newest, counts, used = s and s[1] + 0 or 0, { current }, 0
+            if newest > current + 1 then is_known = false end
             if newest == current + 1 and (q.letter == 's' or s[2] ~= '0') then
                 -- The next slice stays in force.
                 counts[1], passed = newest, 0
-            elseif newest > current then
-                newest, is_corrected = current, is_corrected or newest > current + 1
             end
-            local ahead = counts[1] - newest
+            local ahead = counts[1] - math.min(newest, counts[1])
             for slice = 2, q.last + 1 do
-                local units = s and slice - ahead > 1 and s[slice - ahead] or 0
-                if s and #s[slice] > 15 then is_known = false end
-                if s and s[slice] + 0 > q.most then is_corrected = true end
-                units = math.min(units, q.most)
+                if s and (#s[slice] > 15 or s[slice] + 0 > q.most) then is_known = false end
+                local units = s and slice - ahead > 1 and s[slice - ahead] + 0 or 0
                 counts[slice] = units
                 if slice <= q.last or q.letter == 'f' then
                     used = used + units
@@ -179,7 +157,7 @@ for i = 1, #KEYS do
         -- A count may be the most already.
         text = text .. block
         if text ~= value then failure = call('SET', KEYS[i], text, 'PX', format('%d', milliseconds)).err end
-    elseif is_corrected or not is_known then
+    elseif not is_known then
         reply = ''
     end
     if not replies then return failure and redis.error_reply(failure) or reply or '' end

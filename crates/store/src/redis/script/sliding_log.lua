@@ -3,14 +3,13 @@
 -- most decisions read one or two of them, and a log can be long. Entries noted now are added at the end of
 -- the call, so that many operations copy the bytes once.
 --
--- Twins in sliding_log.rs: leaves_after, is_gone = is_expired, gone = expired, used, tidy, wait = verdict, available.
+-- Twins in sliding_log.rs: leaves_after, is_gone = is_expired, gone = expired, tidy, wait = verdict, available.
 -- Twins in sliding_log.rs: lasts = reset_after, charge, settle, refund, clamp.
 -- Twins in meter.rs: parse = log, text = write, shown = status_of_log.
 
 local SlidingLog = {
     new = '0:0',
-    available = 0, used = 0, wait = 0, shown = 0, lasts = 0, charge = 0, settle = 0, refund = 0, clamp = 0,
-    fresh = 0, parse = 0, text = 0,
+    available = 0, wait = 0, shown = 0, lasts = 0, charge = 0, settle = 0, refund = 0, clamp = 0, parse = 0, text = 0,
 }
 
 local ENTRY, MOST_OF_ENTRY = 10, 16777215
@@ -19,20 +18,14 @@ local ENTRY, MOST_OF_ENTRY = 10, 16777215
 local MOST_KEPT = 256
 
 local function entry_at(log, index)
-    local a, b, c, d, e, f, g, x, y, z = log.bytes:byte(index * ENTRY + 1, index * ENTRY + ENTRY)
-    if not z then return nil end
-    local at = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
-    return at, (x * 256 + y) * 256 + z
+    if index < 0 or (index + 1) * ENTRY > #log.bytes then return nil end
+    local at, count = struct.unpack('>I7I3', log.bytes, index * ENTRY + 1)
+    return at, count
 end
 
 -- The count of an existing entry.
 local function count_at(log, index)
-    local x, y, z = log.bytes:byte(index * ENTRY + 8, index * ENTRY + ENTRY)
-    return (x * 256 + y) * 256 + z
-end
-
-local function entry_bytes(at, count)
-    return pack('>I7I3', at, count)
+    return (struct.unpack('>I3', log.bytes, index * ENTRY + 8))
 end
 
 -- The time from now until an entry of `at` leaves the window; a time later than now counts as now.
@@ -42,8 +35,8 @@ local function leaves_after(q, at)
 end
 
 local function is_gone(q, at)
-    local u, n = add(at, 0, q.period_u, q.period_n)
-    return not less(now, 0, u, n)
+    local u, n = leaves_after(q, at)
+    return u == 0 and n == 0
 end
 
 -- The number of entries before the first one whose time is not early.
@@ -70,11 +63,6 @@ local function gone(q, log)
         log.is_foreign = sum > log.total
     end
     return log.gone, log.gone_sum
-end
-
-function SlidingLog.used(q, log)
-    local _, sum = gone(q, log)
-    return log.total - sum
 end
 
 -- The time of the newest entry.
@@ -116,13 +104,15 @@ function SlidingLog.wait(q, log, cost)
 end
 
 function SlidingLog.available(q, log)
-    return max(q.capacity - SlidingLog.used(q, log), 0)
+    local _, sum = gone(q, log)
+    return max(q.capacity - (log.total - sum), 0)
 end
 
 -- A log is long: the reply has its numbers instead. They are the units in use, the time until all of them have left, the
 -- wait of a denial, and if no unit is left the time until one is. Units that nodes hold may be spent for a `delay`.
 function SlidingLog.shown(q, log, wait, delay)
-    local used, window = SlidingLog.used(q, log), 0
+    local _, sum = gone(q, log)
+    local used, window = log.total - sum, 0
     if max(q.capacity - used, 0) <= q.extra then
         window = q.extra < q.capacity and micros_up(SlidingLog.wait(q, log, q.extra + 1)) + delay or -1
     end
@@ -132,7 +122,7 @@ end
 -- The time until the newest entry has left the window.
 function SlidingLog.lasts(q, log)
     local at = newest_of(log)
-    if not at or is_gone(q, at) then return 0, 0 end
+    if not at then return 0, 0 end
     return leaves_after(q, at)
 end
 
@@ -156,7 +146,7 @@ function SlidingLog.settle(q, log, ends, units)
         log.noted = log.noted + units
     else
         if at == newest then log.bytes = log.bytes:sub(1, -ENTRY - 1) end
-        log.bytes = log.bytes .. entry_bytes(at, count + units)
+        log.bytes = log.bytes .. pack('>I7I3', at, count + units)
     end
 end
 
@@ -174,7 +164,7 @@ function SlidingLog.refund(q, log, cost, charge)
         local at, count = entry_at(log, index)
         if at ~= time then return most end
         local taken = min(most, count)
-        local rest = taken < count and entry_bytes(at, count - taken) or ''
+        local rest = taken < count and pack('>I7I3', at, count - taken) or ''
         log.bytes = log.bytes:sub(1, index * ENTRY) .. rest .. log.bytes:sub((index + 1) * ENTRY + 1)
         return most - taken
     end
@@ -186,7 +176,7 @@ function SlidingLog.refund(q, log, cost, charge)
         local last, rest = #log.bytes / ENTRY, ''
         while most > 0 and last > 0 do
             local at, count = entry_at(log, last - 1)
-            if count > most then rest = entry_bytes(at, count - most) end
+            if count > most then rest = pack('>I7I3', at, count - most) end
             most, last = max(most - count, 0), last - 1
         end
         if last < #log.bytes / ENTRY then log.bytes = log.bytes:sub(1, last * ENTRY) .. rest end
@@ -205,17 +195,12 @@ function SlidingLog.clamp(q, log)
     if at and (at > now or gone(q, log) > MOST_KEPT) then tidy(q, log) end
 end
 
-function SlidingLog.fresh()
-    return { total = 0, bytes = '', noted = 0 }
-end
-
 -- The text has the length of the bytes, which are at the end of the value.
 function SlidingLog.parse(text, _, bytes)
     local total, length = match(text, '^(%d+):(%d+)$')
     if not total or #total > 15 or #length > 9 then return nil end
-    length = tonumber(length)
+    total, length = total + 0, length + 0
     if #bytes < length or length % ENTRY > 0 then return nil end
-    total = tonumber(total)
     if (total == 0) ~= (length == 0) then return nil end
     if length == #bytes then return { total = total, bytes = bytes, noted = 0 }, '' end
     return { total = total, bytes = bytes:sub(1, length), noted = 0 }, bytes:sub(length + 1)
@@ -223,6 +208,6 @@ end
 
 function SlidingLog.text(log)
     local bytes = log.bytes
-    if log.noted > 0 then bytes = bytes .. entry_bytes(now, log.noted) end
+    if log.noted > 0 then bytes = bytes .. pack('>I7I3', now, log.noted) end
     return format('%d:%d', log.total, #bytes), bytes
 end

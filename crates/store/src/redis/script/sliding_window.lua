@@ -7,8 +7,7 @@
 
 local SlidingWindow = {
     new = '0',
-    available = 0, shown = 0, lasts = 0, until_end = 0, charge = 0, settle = 0, refund = 0, clamp = 0,
-    fresh = 0, parse = 0, text = 0,
+    available = 0, shown = 0, lasts = 0, until_end = 0, charge = 0, settle = 0, refund = 0, clamp = 0, parse = 0, text = 0,
 }
 
 -- The number of the slice in force at an instant, and how much of it has passed. The slice after it stays in force.
@@ -31,13 +30,15 @@ local function slices_used(q, slices)
     return sum
 end
 
--- Makes the slice in force the newest.
-local function advance(q, slices, at)
+-- Makes the slice in force the newest, in these slices or in others that `to` will be.
+local function advance(q, slices, at, to)
     local newest = position(q, slices, at)
-    if slices.newest == newest and slices[1] then return end
+    if slices.newest == newest and slices[1] then return slices end
+    to = to or slices
     local ahead = max(newest - slices.newest, 0)
-    for at = q.slices + 1, 1, -1 do slices[at] = slices[at - ahead] or 0 end
-    slices.newest = newest
+    for at = q.slices + 1, 1, -1 do to[at] = slices[at - ahead] or 0 end
+    to.newest = newest
+    return to
 end
 
 -- Slices in which nothing is counted are as good as new.
@@ -55,12 +56,8 @@ end
 
 -- The number of the slice in force, and the counts from it on.
 function SlidingWindow.shown(q, slices)
-    local newest, counts = (position(q, slices)), slices
-    if slices.newest ~= newest or not slices[1] then
-        counts = {}
-        for at = 1, q.slices + 1 do counts[at] = slices[at - max(newest - slices.newest, 0)] or 0 end
-    end
-    return pack('>i8' .. string.rep('i8', q.slices + 1), newest, unpack(counts))
+    local counts = advance(q, slices, now, {})
+    return pack('>i8' .. string.rep('i8', q.slices + 1), counts.newest, unpack(counts))
 end
 
 -- The time until the newest slice has left the window, whatever it counts: at most a slice too much.
@@ -104,10 +101,6 @@ end
 function SlidingWindow.clamp(q, slices)
     if slices.newest > position(q, slices) then advance(q, slices) end
     for at, count in ipairs(slices) do slices[at] = min(count, q.most_u) end
-end
-
-function SlidingWindow.fresh()
-    return { newest = 0 }
 end
 
 function SlidingWindow.parse(text, q)

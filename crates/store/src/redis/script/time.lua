@@ -2,17 +2,10 @@
 -- They are kept as two numbers: whole microseconds, and a rest of 0 to 999 nanoseconds. The limiter
 -- keeps all of them within 2^59 ns, so every product and quotient below is exact.
 --
--- Twins: none. Rust has arithmetic of 64 bits.
+-- Twins in meter.rs: instant.
+-- Twins in bucket.rs: last_step = fresh_until.
 
-local ARGV, call, pack, match, format = ARGV, redis.pcall, struct.pack, string.match, string.format
 local floor, fmod, max, min = math.floor, math.fmod, math.max, math.min
-
--- The server's clock, read once; a test gives its own.
-local now = tonumber(ARGV[1])
-if not now then
-    local time = redis.call('TIME')
-    now = time[1] * 1000000 + time[2]
-end
 
 -- floor(a / b) of whole numbers, where a plain division could round up.
 local function quotient(a, b)
@@ -82,4 +75,17 @@ local function mul_div(a, b, c)
         unit = unit / 8
     end
     return result, rest
+end
+
+-- An instant. Its text is its nanoseconds, one whole number: Redis keeps that in the least memory.
+local function instant(text)
+    if text == '0' then return 0, 0 end
+    local u, n = match(text, '^(%d+)(%d%d%d)$')
+    if u and #u <= 16 then return u + 0, n + 0 end
+end
+
+-- The last step at which a bucket was refilled.
+local function last_step(q, at)
+    if q.step == 0 then return at end
+    return at - fmod(at, q.step)
 end
