@@ -151,8 +151,33 @@ impl Client for RedisClient {
         plan.is_specialized(chosen, op) && !self.complex_values.contains(subject, now)
     }
 
+    /// Subjects go to a specialized script if it can decide about all of them, and if that cannot decide, to the general one.
     async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectResult> {
-        self.decide_by_scripts(&call).await
+        let subjects = call.sent.subjects.iter().enumerate();
+        let subjects = subjects.map(|(at, ops)| SubjectCall {
+            ops,
+            call: call.of(at, ops),
+            is_specialized: ops.are_specialized
+                && matches!(call.message(at), AttachedMessage::None),
+        });
+        let subjects: OfSubjects<_> = subjects.collect();
+        let are_specialized = subjects.iter().all(|subject| subject.is_specialized);
+        let script = call.tier.specialized_script().filter(|_| are_specialized);
+        let mut answers = self.run(&call, script, &subjects).await;
+        let undecided = answers.iter().zip(&subjects);
+        let undecided = undecided.filter(|(answer, _)| matches!(answer, Ok(None)));
+        let undecided: Vec<_> = undecided.map(|(_, subject)| *subject).collect();
+        if !undecided.is_empty() {
+            let missing = answers.iter_mut();
+            let missing = missing.filter(|answer| matches!(answer, Ok(None)));
+            for (answer, reply) in missing.zip(self.run_general(&call, &undecided).await) {
+                *answer = reply;
+            }
+        }
+        let answers = answers.into_iter();
+        answers
+            .map(|answer| answer?.ok_or_else(reply::strange))
+            .collect()
     }
 }
 
@@ -178,36 +203,6 @@ struct SubjectCall<'a> {
 
 /// Calls of scripts that decide by the quotas of one tier.
 impl RedisClient {
-    /// Returns the answer about each subject. Subjects go to a specialized script if it can decide about all of them,
-    /// and if that cannot decide, to the general one.
-    async fn decide_by_scripts<'a>(&self, call: &DecideCall<'a>) -> Vec<SubjectResult> {
-        let subject = |(at, ops): (usize, &'a SubjectOps)| SubjectCall {
-            ops,
-            call: call.of(at, ops),
-            is_specialized: ops.are_specialized
-                && matches!(call.message(at), AttachedMessage::None),
-        };
-        let subjects: OfSubjects<_> = call.sent.subjects.iter().enumerate().map(subject).collect();
-        let are_specialized = subjects.iter().all(|subject| subject.is_specialized);
-        let script = call.tier.specialized_script().filter(|_| are_specialized);
-        let replies = self.run(call, script, &subjects).await;
-        let mut answers: Vec<Option<SubjectResult>> =
-            replies.into_iter().map(Result::transpose).collect();
-        let undecided = answers.iter().zip(&subjects);
-        let undecided = undecided.filter(|(answer, _)| answer.is_none());
-        let undecided: Vec<_> = undecided.map(|(_, subject)| *subject).collect();
-        if !undecided.is_empty() {
-            let missing = answers.iter_mut().filter(|answer| answer.is_none());
-            for (answer, reply) in missing.zip(self.run_general(call, &undecided).await) {
-                *answer = reply.transpose();
-            }
-        }
-        let answers = answers.into_iter();
-        answers
-            .map(|answer| answer.unwrap_or_else(|| Err(reply::strange())))
-            .collect()
-    }
-
     /// Calls the general script about subjects that another could not decide. From now on their
     /// calls go to the general script at once.
     async fn run_general(

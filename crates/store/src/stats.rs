@@ -99,9 +99,9 @@ pub struct Counters {
     failures: [AtomicU64; StoreErrorKind::ALL.len()],
     /// Connections that were opened.
     pub(crate) connections: AtomicU64,
-    breaker_openings: AtomicU64,
+    pub(crate) breaker_openings: AtomicU64,
     pub(crate) script_loads: AtomicU64,
-    degraded: [AtomicU64; Degradation::ALL.len()],
+    pub(crate) degraded: [AtomicU64; Degradation::ALL.len()],
     times: [[AtomicU64; 4]; DOUBLINGS],
 }
 
@@ -117,14 +117,6 @@ impl Counters {
             let at = bucket(time);
             self.times[at / 4][at % 4].fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    pub(crate) fn count_opening(&self) {
-        self.breaker_openings.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_degraded(&self, reason: Degradation) {
-        self.degraded[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn read(&self) -> StoreStats {
@@ -175,6 +167,31 @@ impl fmt::Debug for CallTimes {
     }
 }
 
+/// Counts of a limiter's leases and messages in this process, since it was built.
+///
+/// All numbers are 0 in [strict](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/shared/struct.Mode.html#method.strict) mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ModeStats {
+    /// Operations that the node decided: from a lease, by a cached denial, or ahead of the store.
+    pub local: u64,
+    /// Operations that the node sent to the store.
+    pub asked: u64,
+    /// Units that the store has granted.
+    pub granted: u64,
+    /// Spent units that the store has confirmed.
+    pub settled: u64,
+    /// Units that the node has returned.
+    pub returned: u64,
+    /// Units, spent or not, of leases that ended before the node had reported: the store counts
+    /// them as spent.
+    pub ended: u64,
+    /// Messages without a response: those of a lease are repeated, in eventual mode the next one has their units.
+    pub repeated: u64,
+    /// Messages that arrived too late to take effect: the node started again without a lease.
+    pub stale: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,29 +235,4 @@ mod tests {
         assert_eq!(percentile(99), Some(10_240));
         assert_eq!(percentile(100), Some(114_688));
     }
-}
-
-/// Counts of a limiter's leases and messages in this process, since it was built.
-///
-/// All numbers are 0 in [strict](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/shared/struct.Mode.html#method.strict) mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct ModeStats {
-    /// Operations that the node decided: from a lease, by a cached denial, or ahead of the store.
-    pub local: u64,
-    /// Operations that the node sent to the store.
-    pub asked: u64,
-    /// Units that the store has granted.
-    pub granted: u64,
-    /// Spent units that the store has confirmed.
-    pub settled: u64,
-    /// Units that the node has returned.
-    pub returned: u64,
-    /// Units, spent or not, of leases that ended before the node had reported: the store counts
-    /// them as spent.
-    pub ended: u64,
-    /// Messages without a response: those of a lease are repeated, in eventual mode the next one has their units.
-    pub repeated: u64,
-    /// Messages that arrived too late to take effect: the node started again without a lease.
-    pub stale: u64,
 }
