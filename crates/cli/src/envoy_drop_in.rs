@@ -12,18 +12,15 @@ use std::{
 };
 
 use tower_ratelimit_envoy::{
-    HeaderSet, OnFailure,
-    decide::Modes,
-    serve::{self, Settings},
+    HeaderSet,
+    decide::{ChargedRequests, Modes},
+    serve::{self, Failure, Settings},
 };
-use tower_ratelimit_service::{FilesOf, TlsFiles};
+use tower_ratelimit_service::{FilesOf, TlsFiles, options};
 use tracing_subscriber::filter::LevelFilter;
 
 use self::{control_plane::control_plane, ignored::without_meaning, variables::Variables};
-use crate::{
-    common_options,
-    service_log::{self, Format, Level, run},
-};
+use crate::service_log::{self, Format, Level, run};
 
 /// The longest deadline of Redis. Envoy's own deadline comes with each call.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(60 * 60);
@@ -38,7 +35,7 @@ pub(crate) fn envoy() -> Result<(), String> {
     let settings = settings(&variables)?;
     let (format, level) = log(&variables)?;
     service_log::begin(format, level);
-    let set = without_meaning(&variables, settings.xds.is_some());
+    let set = without_meaning(&variables, settings.xds.xds.is_some());
     if !set.is_empty() {
         tracing::warn!("without a meaning here: {}", set.join(", "));
     }
@@ -87,12 +84,12 @@ fn settings(variables: &Variables) -> Result<Settings, String> {
         vec![rules(variables)]
     };
     let mut settings = Settings::new(files);
-    settings.xds = xds;
+    settings.watch = xds.is_none();
+    settings.xds = xds.unwrap_or(settings.xds);
     let ignores = variables.truth("RUNTIME_IGNOREDOTFILES")?;
     settings.files = FilesOf::All {
         dot_files: !ignores,
     };
-    settings.watch = settings.xds.is_none();
     settings.merge_domains = variables.truth("MERGE_DOMAIN_CONFIG")?;
     settings.grpc = address(variables, "GRPC_HOST", "GRPC_PORT", 8081)?;
     settings.grpc_uds = variables.path("GRPC_UDS");
@@ -105,15 +102,15 @@ fn settings(variables: &Variables) -> Result<Settings, String> {
         .unwrap_or(settings.grpc_max_age);
     let store = &mut settings.store;
     store.redis = redis_address::address(variables)?;
-    store.redis_tls = redis_address::certificates(variables, store.redis.as_deref())?;
+    redis_address::set_certificates(variables, store)?;
     store.redis_prefix = redis_address::key_prefix(variables)?;
     // The reference needs no such setting, so the variable is that of the other commands.
     store.redis_sharding_proxy = variables.truth("TOWER_RATELIMIT_REDIS_SHARDING_PROXY")?;
-    store.redis_deadline = redis_deadline(variables)?;
+    store.redis_deadline = Some(redis_deadline(variables)?);
     store.ready_needs_store =
         store.redis.is_some() && variables.truth("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")?;
     // As in the reference, Envoy decides.
-    settings.on_failure = OnFailure::deny();
+    settings.on_failure = Failure::Deny;
     settings.on_failure_setting = "failure_mode_deny of Envoy";
     settings.modes = modes(variables)?;
     Ok(settings)
@@ -176,8 +173,8 @@ fn prometheus(variables: &Variables) -> Result<Option<(SocketAddr, String)>, Str
         return Ok(None);
     }
     let address = variables.text("PROMETHEUS_ADDR").unwrap_or(":9090");
-    let address = common_options::address(address)
-        .map_err(|error| format!("PROMETHEUS_ADDR={address}: {error}"))?;
+    let address =
+        options::address(address).map_err(|error| format!("PROMETHEUS_ADDR={address}: {error}"))?;
     let path = variables.text("PROMETHEUS_PATH").unwrap_or("/metrics");
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte);
     if !path.starts_with('/') || !path.bytes().all(is_plain) {
@@ -198,7 +195,7 @@ fn tls(variables: &Variables) -> Result<Option<TlsFiles>, String> {
         file.ok_or_else(|| format!("GRPC_SERVER_USE_TLS needs {name}"))
     };
     let mut files = TlsFiles::new(file("GRPC_SERVER_TLS_CERT")?, file("GRPC_SERVER_TLS_KEY")?);
-    files.client_ca = variables.path("GRPC_CLIENT_TLS_CACERT");
+    files.tls_client_ca = variables.path("GRPC_CLIENT_TLS_CACERT");
     files.names = [
         "GRPC_SERVER_TLS_CERT",
         "GRPC_SERVER_TLS_KEY",
@@ -233,25 +230,29 @@ fn address(
 }
 
 fn modes(variables: &Variables) -> Result<Modes, String> {
-    let name = |name: &str, default| variables.text(name).unwrap_or(default);
-    let mut modes = Modes::default()
-        .shadow(variables.truth("SHADOW_MODE")?)
-        .quota(variables.truth("QUOTA_MODE")?)
-        .metadata(variables.truth("RESPONSE_DYNAMIC_METADATA")?)
-        .charge_admitted(variables.truth("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT")?)
-        .header_names([
-            name("LIMIT_LIMIT_HEADER", "ratelimit-limit"),
-            name("LIMIT_REMAINING_HEADER", "ratelimit-remaining"),
-            name("LIMIT_RESET_HEADER", "ratelimit-reset"),
-        ]);
-    if let Some(share) = variables.parsed("NEAR_LIMIT_RATIO", "a number")? {
-        modes = modes.near_limit(share);
+    let mut modes = Modes::default();
+    modes.shadow = variables.truth("SHADOW_MODE")?;
+    modes.quota = variables.truth("QUOTA_MODE")?;
+    modes.metadata = variables.truth("RESPONSE_DYNAMIC_METADATA")?;
+    if variables.truth("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT")? {
+        modes.charge = ChargedRequests::Admitted;
     }
-    Ok(if variables.truth("LIMIT_RESPONSE_HEADERS_ENABLED")? {
-        modes.headers([HeaderSet::Envoy])
-    } else {
-        modes
-    })
+    let names = [
+        "LIMIT_LIMIT_HEADER",
+        "LIMIT_REMAINING_HEADER",
+        "LIMIT_RESET_HEADER",
+    ];
+    for (name, variable) in modes.header_names.iter_mut().zip(names) {
+        if let Some(other) = variables.text(variable) {
+            *name = other.to_ascii_lowercase();
+        }
+    }
+    let near_limit = variables.parsed("NEAR_LIMIT_RATIO", "a number")?;
+    modes.near_limit = near_limit.unwrap_or(modes.near_limit);
+    if variables.truth("LIMIT_RESPONSE_HEADERS_ENABLED")? {
+        modes.rls_headers = vec![HeaderSet::Envoy];
+    }
+    Ok(modes)
 }
 
 #[cfg(test)]

@@ -16,11 +16,9 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 use tower_ratelimit_service::{
-    ClientTls,
+    options::address,
     tls::{ClientFiles, ConfigFiles as _},
 };
-
-use crate::common_options::address;
 
 /// The timeout of each step of the request.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -104,10 +102,9 @@ fn with_tls(
     address: SocketAddr,
     own: Option<(PathBuf, PathBuf)>,
 ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
-    let mut tls = ClientTls::default();
-    tls.certificate = own;
     let files = ClientFiles {
-        tls,
+        authority: None,
+        certificate: own,
         names: ["--tls-cert", "--tls-key", ""],
     };
     let contents = files.read().map_err(io::Error::other)?;

@@ -15,8 +15,6 @@ mod explain;
 mod replay;
 
 #[cfg(feature = "serve")]
-mod common_options;
-#[cfg(feature = "serve")]
 mod service_log;
 
 #[cfg(feature = "serve")]
@@ -215,4 +213,59 @@ fn findings(check: &Check) -> Result<Findings, String> {
         return check_descriptors::check(check);
     }
     check::check(check)
+}
+
+#[cfg(all(test, feature = "serve"))]
+mod tests {
+    use clap::{Arg, Command};
+
+    use super::program;
+
+    fn options<'c>(arguments: &'c Command, command: &str) -> Vec<&'c Arg> {
+        let command = arguments.find_subcommand(command).expect("a command");
+        command.get_arguments().collect()
+    }
+
+    /// The properties that must be equal.
+    fn facts(option: &Arg) -> [String; 5] {
+        [
+            format!("{:?}", option.get_help()),
+            format!("{:?}", option.get_env()),
+            format!("{:?}", option.get_value_names()),
+            format!("{:?}", option.get_default_values()),
+            format!("{:?}", option.get_help_heading()),
+        ]
+    }
+
+    #[test]
+    fn options_of_one_name_are_one_option() {
+        let arguments = program();
+        let of_serve = options(&arguments, "serve");
+        let mut shared = Vec::new();
+        for option in options(&arguments, "gateway") {
+            let twin = of_serve
+                .iter()
+                .find(|other| other.get_id() == option.get_id());
+            // Their rules and HTTP routes differ.
+            let differs = ["rules", "http"].contains(&option.get_id().as_str());
+            if let Some(twin) = twin.filter(|_| !differs) {
+                assert_eq!(facts(option), facts(twin), "{}", option.get_id());
+                shared.push(option.get_id().as_str());
+            }
+        }
+        for expected in [
+            "watch",
+            "redis",
+            "redis_deadline",
+            "tls_cert",
+            "admin",
+            "drain",
+            "log_level",
+        ] {
+            assert!(
+                shared.contains(&expected),
+                "{expected} is not in both: {shared:?}"
+            );
+        }
+    }
 }

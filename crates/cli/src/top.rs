@@ -11,8 +11,9 @@ use std::{
 use clap::Args;
 use serde_json::Value;
 
+use tower_ratelimit_service::options::address;
+
 use crate::{
-    common_options::address,
     healthcheck::{connect, exchange},
     output::counted,
 };

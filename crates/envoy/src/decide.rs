@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
+use clap::{Args, ValueEnum};
 use tokio::{task::JoinError, time::Instant};
 use tower_ratelimit::{Decision, Key, decision::Op, observe::TopKeys, reject::quota_exceeded};
 
@@ -27,10 +28,11 @@ use crate::{
         Code, DescriptorStatus, Duration, Entry, HeaderValue, RateLimitDescriptor,
         RateLimitRequest, RateLimitResponse, Struct, Value,
     },
-    reference_statistics::{NearLimit, Statistics},
-    response_headers::{HeaderNames, HeaderSet, fields},
+    reference_statistics::Statistics,
+    response_headers::{HeaderSet, fields, header_names},
 };
 use tower_ratelimit_service::{
+    options::defaults,
     rules_source::{Count, Operation},
     telemetry::{Outcome, Span},
 };
@@ -131,7 +133,7 @@ impl RateLimits {
         request: &RateLimitRequest,
         until: Option<Instant>,
     ) -> Result<RateLimitResponse, DecideError> {
-        if !self.0.modes.charge_admitted {
+        if self.0.modes.charge == ChargedRequests::Always {
             return self.charge(request, until).await;
         }
         let (limits, request) = (self.clone(), request.clone());
@@ -191,7 +193,7 @@ impl RateLimits {
         let least = || least(&statuses).filter(|status| status.limit_remaining < u32::MAX);
         let reported = over.or_else(least);
         let headers =
-            reported.map(|status| fields(&modes.headers, &modes.header_names, status, !passes));
+            reported.map(|status| fields(&modes.rls_headers, &modes.header_names, status, !passes));
         let mut response = RateLimitResponse {
             overall_code: code.into(),
             response_headers_to_add: headers.unwrap_or_default(),
@@ -200,7 +202,7 @@ impl RateLimits {
                 .then(|| metadata(request, passed(lookups, &statuses))),
             ..RateLimitResponse::default()
         };
-        if !passes && modes.problem_body {
+        if !passes && modes.rls_body == DeniedBody::Problem {
             let (kind, body) = problem(lookups, &statuses);
             response.response_headers_to_add.push(kind);
             response.raw_body = body;
@@ -362,75 +364,64 @@ fn seconds_until_reset(measure: Measure, decision: &Decision) -> u64 {
 }
 
 /// How requests are charged and answered, for all rules.
-#[derive(Debug, Clone, Default)]
-#[must_use]
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Answers to Envoy")]
+#[non_exhaustive]
 pub struct Modes {
-    shadow: bool,
-    quota: bool,
-    metadata: bool,
-    charge_admitted: bool,
-    near_limit: NearLimit,
-    headers: Vec<HeaderSet>,
-    header_names: HeaderNames,
-    problem_body: bool,
+    /// Header fields that Envoy adds to its responses: retry-after, draft11, legacy, envoy.
+    /// Default: none.
+    #[arg(long, value_name = "SETS", value_delimiter = ',')]
+    pub rls_headers: Vec<HeaderSet>,
+    /// The body of Envoy's response to a denied client.
+    #[arg(long, value_name = "BODY", default_value = "empty")]
+    pub rls_body: DeniedBody,
+    /// Lets all requests pass; their statuses still report exceeded limits.
+    #[arg(long)]
+    pub shadow: bool,
+    /// Denies a request only when all of its limits are exceeded, as if each had `quota_mode`.
+    #[arg(long)]
+    pub quota: bool,
+    /// The requests that are charged.
+    #[arg(long, value_name = "WHICH", default_value = "always")]
+    pub charge: ChargedRequests,
+    /// Adds dynamic metadata to responses: the request, and the `metadata` of the descriptors that
+    /// passed.
+    #[arg(long)]
+    pub metadata: bool,
+    /// The share of a limit, from 0 to 1, above which statistics count units as near the limit. Defaults to 0.8.
+    #[arg(skip = 0.8_f32)]
+    pub near_limit: f32,
+    /// The names, in lower case, of the three fields of [`HeaderSet::Envoy`]: the limit, the units that remain, and the
+    /// seconds to its end.
+    #[arg(skip = header_names("ratelimit"))]
+    pub header_names: [String; 3],
 }
 
-impl Modes {
-    /// Whether all requests pass; their statuses still report exceeded limits. Defaults to false.
-    pub const fn shadow(mut self, shadow: bool) -> Self {
-        self.shadow = shadow;
-        self
+impl Default for Modes {
+    fn default() -> Self {
+        defaults(&[])
     }
+}
 
-    /// Whether every limited descriptor is a quota, as if its rule had `quota_mode`: a request is denied only when
-    /// all of them are exceeded. Defaults to false.
-    pub const fn quota(mut self, quota: bool) -> Self {
-        self.quota = quota;
-        self
-    }
+/// The body of a response to a denied client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DeniedBody {
+    /// An empty body, as from Envoy's reference service.
+    Empty,
+    /// A problem document. Envoy sends it to gRPC clients as their message.
+    Problem,
+}
 
-    /// Whether responses have dynamic metadata: the request, and the `metadata` of the descriptors that passed.
-    /// Defaults to false.
-    pub const fn metadata(mut self, metadata: bool) -> Self {
-        self.metadata = metadata;
-        self
-    }
-
-    /// Whether only requests that pass are charged. Defaults to false, as in the reference: each descriptor is
-    /// charged independently of the others, also beyond its limit.
-    ///
-    /// With `true`, each request is decided in a tokio task of its own. If one descriptor denies, the charges of the
-    /// others are refunded at once. Until then concurrent requests may find less remaining, never more.
-    pub const fn charge_admitted(mut self, admitted: bool) -> Self {
-        self.charge_admitted = admitted;
-        self
-    }
-
-    /// The share of a limit, from 0 to 1, above which statistics count units as near the limit. Defaults to 0.8.
-    pub const fn near_limit(mut self, share: f32) -> Self {
-        self.near_limit = NearLimit(share);
-        self
-    }
-
-    /// The header fields for the response to the client. Defaults to none.
-    pub fn headers(mut self, headers: impl IntoIterator<Item = HeaderSet>) -> Self {
-        self.headers = headers.into_iter().collect();
-        self
-    }
-
-    /// The names of the three fields of [`HeaderSet::Envoy`]: the limit, the units that remain, and the seconds to
-    /// its end. They are written in lower case.
-    pub fn header_names(mut self, names: [&str; 3]) -> Self {
-        self.header_names = HeaderNames(names.map(str::to_ascii_lowercase));
-        self
-    }
-
-    /// Whether denied clients get a problem document, as from the layers of tower-ratelimit. Defaults to false: an
-    /// empty body. Envoy sends gRPC clients the document as the message.
-    pub const fn problem_body(mut self, problem: bool) -> Self {
-        self.problem_body = problem;
-        self
-    }
+/// The requests that are charged.
+///
+/// With `Admitted`, each request is decided in a tokio task of its own. If one descriptor denies, the charges of the
+/// others are refunded at once. Until then concurrent requests may find less remaining, never more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ChargedRequests {
+    /// All: each descriptor counts independently of the others, as in Envoy's reference service.
+    Always,
+    /// Only those that pass.
+    Admitted,
 }
 
 /// Whether a request passes, and the reason.

@@ -91,7 +91,7 @@ impl DescriptorSource {
     ///
     /// When its settings are wrong.
     pub(crate) fn client(&self) -> Result<Option<xds::Client>, ServeError> {
-        let plane = self.0.settings.xds.clone();
+        let plane = self.0.settings.control_plane().cloned();
         let client = plane.map(|plane| xds::Client::new(plane, self.0.connected.clone()));
         client.transpose()
     }
@@ -290,9 +290,9 @@ impl Descriptors for DescriptorSource {
     }
 
     fn control_plane(&self) -> Option<ControlPlaneState> {
-        let plane = self.0.settings.xds.as_ref()?;
+        let plane = self.0.settings.control_plane()?;
         Some(ControlPlaneState {
-            address: plane.address.clone(),
+            address: plane.address().to_owned(),
             is_connected: self.0.connected.get(),
             version: self.version().clone(),
         })

@@ -94,6 +94,6 @@ mod descriptor_source;
 pub mod serve;
 
 pub use tower_ratelimit::OnFailure;
-pub use tower_ratelimit_service::{ClientTls, TlsFiles};
+pub use tower_ratelimit_service::TlsFiles;
 
 pub use self::response_headers::HeaderSet;

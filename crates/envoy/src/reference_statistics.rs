@@ -51,23 +51,6 @@ pub const COUNTS: [(&str, &str); 6] = [
     ("total_negative_hits", "Units that were given back."),
 ];
 
-/// The share of a limit above which units are near it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct NearLimit(pub(crate) f32);
-
-impl Default for NearLimit {
-    fn default() -> Self {
-        Self(0.8)
-    }
-}
-
-impl NearLimit {
-    /// The number of units below it, in the reference's arithmetic.
-    fn of(self, limit: u32) -> u64 {
-        (limit as f32 * self.0).floor() as u64
-    }
-}
-
 /// The units of a request, and the count before them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hits {
@@ -79,8 +62,11 @@ pub(crate) struct Hits {
 }
 
 impl Statistics {
-    pub(crate) fn hit(&self, name: &StatsName, hits: Hits, near: NearLimit) {
-        self.of(name).hit(hits, near.of(hits.limit));
+    /// Adds units. Above the share `near` of the limit they are near it.
+    pub(crate) fn hit(&self, name: &StatsName, hits: Hits, near: f32) {
+        // In the reference's arithmetic.
+        let near = (hits.limit as f32 * near).floor() as u64;
+        self.of(name).hit(hits, near);
     }
 
     /// Adds requests that a client has decided by itself. How near the limit they were is unknown.
@@ -207,7 +193,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        decide::{Modes, RateLimits},
+        decide::{ChargedRequests, Modes, RateLimits},
         limiters_by_period::Counters,
         lyft::Rules,
         protobuf_messages::{Entry, RateLimitDescriptor, RateLimitRequest},
@@ -314,7 +300,10 @@ descriptors:
 
     #[tokio::test]
     async fn shadows_and_names() {
-        let limits = limits(Modes::default().near_limit(0.5));
+        let limits = limits(Modes {
+            near_limit: 0.5,
+            ..Modes::default()
+        });
         call(&limits, &[("shadow", "x")], 2).await;
         call(&limits, &[("shadow", "x")], 1).await;
         assert_eq!(of(&limits, "rl.shadow"), [3, 1, 1, 2, 1, 0]);
@@ -389,7 +378,10 @@ descriptors:
 
     #[tokio::test]
     async fn denied_requests_that_are_not_charged_count_once() {
-        let limits = limits(Modes::default().charge_admitted(true));
+        let limits = limits(Modes {
+            charge: ChargedRequests::Admitted,
+            ..Modes::default()
+        });
         call(&limits, &[("ten", "x")], 9).await;
         call(&limits, &[("ten", "x")], 3).await;
         call(&limits, &[("ten", "x")], 1).await;
@@ -408,7 +400,10 @@ descriptors:
 
     #[tokio::test]
     async fn units_that_a_denied_request_would_give_back_are_none() {
-        let limits = limits(Modes::default().charge_admitted(true));
+        let limits = limits(Modes {
+            charge: ChargedRequests::Admitted,
+            ..Modes::default()
+        });
         let both = [(&[("ten", "x")][..], 11), (&[("log", "x")][..], -5)];
         limits.decide(&request(both)).await.expect("a decision");
         assert_eq!(of(&limits, "rl.ten"), [11, 1, 2, 0, 0, 0]);

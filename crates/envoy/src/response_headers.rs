@@ -19,20 +19,9 @@ pub enum HeaderSet {
     Envoy,
 }
 
-/// The names of the fields with the limit, the remaining units, and the seconds to its end.
-#[derive(Debug, Clone)]
-pub(crate) struct HeaderNames(pub(crate) [String; 3]);
-
-impl HeaderNames {
-    fn legacy() -> Self {
-        Self(["limit", "remaining", "reset"].map(|word| format!("x-ratelimit-{word}")))
-    }
-}
-
-impl Default for HeaderNames {
-    fn default() -> Self {
-        Self(["limit", "remaining", "reset"].map(|word| format!("ratelimit-{word}")))
-    }
+/// The names, with this prefix, of the fields with the limit, the remaining units, and the seconds to its end.
+pub(crate) fn header_names(prefix: &str) -> [String; 3] {
+    ["limit", "remaining", "reset"].map(|word| format!("{prefix}-{word}"))
 }
 
 /// The names of [`HeaderSet`].
@@ -59,7 +48,7 @@ impl FromStr for HeaderSet {
 /// The fields about one limit.
 pub(crate) fn fields(
     sets: &[HeaderSet],
-    names: &HeaderNames,
+    names: &[String; 3],
     status: &DescriptorStatus,
     is_over: bool,
 ) -> Vec<HeaderValue> {
@@ -73,7 +62,7 @@ pub(crate) fn fields(
         }
         HeaderSet::RetryAfter => Vec::new(),
         HeaderSet::Draft11 => draft11(limit, status),
-        HeaderSet::Legacy => three(&HeaderNames::legacy(), limit, status),
+        HeaderSet::Legacy => three(&header_names("x-ratelimit"), limit, status),
         HeaderSet::Envoy => three(names, limit, status),
     });
     fields.collect()
@@ -103,11 +92,7 @@ fn draft11(limit: &RateLimit, status: &DescriptorStatus) -> Vec<HeaderValue> {
 }
 
 /// The limit, the remaining units, and the seconds to its end, each in a field of its own.
-fn three(
-    HeaderNames(names): &HeaderNames,
-    limit: &RateLimit,
-    status: &DescriptorStatus,
-) -> Vec<HeaderValue> {
+fn three(names: &[String; 3], limit: &RateLimit, status: &DescriptorStatus) -> Vec<HeaderValue> {
     let values = [
         u64::from(limit.requests_per_unit),
         status.limit_remaining.into(),

@@ -289,7 +289,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        decide::Modes,
+        decide::{ChargedRequests, Modes},
         limiters_by_period::Counters,
         lyft::Rules,
         protobuf_messages::{
@@ -354,15 +354,18 @@ descriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: 2}}]
     #[tokio::test(start_paused = true)]
     async fn caller_is_answered_in_time_by_what_stands_in_for_redis() {
         let wait = Duration::from_millis(500);
-        for admitted in [false, true] {
+        for charge in [ChargedRequests::Always, ChargedRequests::Admitted] {
             for (on_failure, expected) in [
                 (OnFailure::local(), Ok(Code::Ok)),
                 (OnFailure::allow(), Ok(Code::Ok)),
                 (OnFailure::deny(), Err(tonic::Code::Unavailable)),
             ] {
-                let modes = Modes::default().charge_admitted(admitted);
+                let modes = Modes {
+                    charge,
+                    ..Modes::default()
+                };
                 let (answer, took) = answered(on_failure, modes, wait).await;
-                assert_eq!(answer, expected, "{on_failure:?} {admitted}");
+                assert_eq!(answer, expected, "{on_failure:?} {charge:?}");
                 assert!(took < wait, "{took:?}");
             }
         }

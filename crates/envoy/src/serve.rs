@@ -17,7 +17,7 @@ use tower_ratelimit::{
 };
 use tracing::info;
 
-pub use crate::settings::{DEFAULT_DEADLINE, Settings};
+pub use crate::settings::{DEFAULT_DEADLINE, Failure, Settings};
 use crate::{
     check_route,
     decide::RateLimits,
@@ -126,7 +126,7 @@ impl Parts {
         let watch = settings.watch.then(|| Watch::new(settings.watched()));
         let rules = settings.rules()?;
         let store = store(&settings)?;
-        let counters = Counters::within(&store, settings.on_failure);
+        let counters = Counters::within(&store, settings.on_failure.policy());
         let limits = RateLimits::new(counters, settings.modes.clone());
         let counts = Arc::new(DecisionCounts::new(settings.operators.admin.is_some()));
         let auth = auth(&settings, &store, (limits.top(), &counts))?;
@@ -172,17 +172,17 @@ impl Parts {
 
     /// Starts to follow the control plane, if there is one. If the service needs limits to start, waits for the first.
     async fn follow_control_plane(&mut self, tasks: &mut JoinSet<()>) {
-        let Some((client, plane)) = self.client.take().zip(self.settings.xds.as_ref()) else {
+        let Some((client, plane)) = self.client.take().zip(self.settings.control_plane()) else {
             return;
         };
         let (source, descriptors) = (self.source.clone(), self.descriptors.clone());
         tasks.spawn(client.run(move |set| descriptors.accept_set(&source, set)));
-        if plane.starts_without_limits {
+        if plane.xds_force_start {
             return;
         }
         info!(
             "waiting for the limits of the control plane {}",
-            plane.address
+            plane.address()
         );
         self.descriptors.more_sets(0).await;
     }
@@ -268,12 +268,14 @@ fn quotas(
     limits: &RateLimits,
     store: &Store,
 ) -> Option<RateLimitQuotaService> {
-    let of_service = settings.rlqs.clone()?;
-    let limits = limits.clone();
+    if !settings.rlqs {
+        return None;
+    }
+    let (limits, of_service) = (limits.clone(), settings.shares.clone());
     Some(match store {
         Store::Local(_) => rlqs::service(limits, of_service),
         Store::Redis(store) => {
-            rlqs::shared_service(limits, of_service, (store, settings.on_failure))
+            rlqs::shared_service(limits, of_service, (store, settings.on_failure.policy()))
         }
     })
 }
@@ -295,7 +297,7 @@ fn reservation_key(settings: &Settings) -> Result<ReservationKey, ServeError> {
 /// Checks that limits have one source, and one place.
 fn check_source(settings: &Settings) -> Result<(), ServeError> {
     let has_files = !(settings.rules.is_empty() && settings.auth_rules.is_empty());
-    if settings.xds.is_some() && has_files {
+    if settings.control_plane().is_some() && has_files {
         let text = "limits come from files or from a control plane, and not from both";
         return Err(ServeError(text.to_owned()));
     }
@@ -309,16 +311,12 @@ fn serves_limits(settings: &Settings, limits: &RateLimits) -> bool {
 
 /// Whether there are the limits that readiness requires. Those of files were read before the service listens.
 fn has_required_limits(settings: &Settings, limits: &RateLimits) -> bool {
-    let needs_domain = settings
-        .xds
-        .as_ref()
-        .is_some_and(|plane| plane.ready_needs_domain);
     let rules = limits.rules();
-    !needs_domain || rules.is_some_and(|rules| rules.domains().next().is_some())
+    !settings.xds.ready_needs_domain || rules.is_some_and(|rules| rules.domains().next().is_some())
 }
 
 fn store(settings: &Settings) -> Result<Store, ServeError> {
-    if let Some(store) = settings.store.connect()? {
+    if let Some(store) = settings.store.connect(DEFAULT_DEADLINE)? {
         return Ok(Store::Redis(store));
     }
     let store = LocalStore::builder().max_keys(settings.max_keys);

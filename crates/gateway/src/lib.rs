@@ -18,7 +18,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let upstream = "http://127.0.0.1:9999".parse()?;
 //! let mut settings = Settings::new(vec!["limits.yaml".into()], upstream);
-//! settings.max_body = Some(1 << 20);
+//! settings.limits.max_body = Some(1 << 20);
 //! serve(settings).await?;
 //! # Ok(())
 //! # }
@@ -47,11 +47,9 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
-pub use tower_ratelimit_service::{
-    ClientTls, OperatorSettings, ServeError, StoreSettings, TlsFiles,
-};
+pub use tower_ratelimit_service::{OperatorSettings, ServeError, StoreSettings, TlsFiles};
 
 pub use self::{
     serve::serve,
-    settings::{Settings, Upstream, UpstreamHost, UpstreamHttp},
+    settings::{RequestLimits, Settings, ToUpstream, Upstream, UpstreamHost, UpstreamHttp},
 };

@@ -71,20 +71,18 @@ impl Proxy {
         stopped: watch::Receiver<bool>,
     ) -> Result<Self, ServeError> {
         let upstream = &settings.upstream;
-        let own_host = settings
-            .upstream_host
-            .own(upstream, &settings.upstream_tls)?;
+        let own_host = settings.to_upstream.own_host(upstream)?;
         let target = upstream.target(upstream.authority().clone(), None);
         let target =
             target.ok_or_else(|| ServeError(format!("--upstream: {upstream} is no address")))?;
         let connector = |offered| Connector::new(tls.cloned(), offered);
-        let http2 = connector(settings.upstream_http);
+        let http2 = connector(settings.to_upstream.upstream_http);
         Ok(Self(Arc::new(Inner {
             upstream: upstream.clone(),
             own_host,
             failures: Failures::new(upstream.clone()),
-            timeout: settings.timeout,
-            silence: settings.idle_timeout,
+            timeout: settings.limits.timeout,
+            silence: settings.idle_timeout(),
             max_body: settings.max_body(),
             http1: Http1Connections::new(connector(UpstreamHttp::Http1)),
             http2: Http2Connections::new(http2, target, max_in_flight),

@@ -87,7 +87,7 @@ impl CheckedProxy {
         draining: Draining,
         stopped: watch::Receiver<bool>,
     ) -> Result<Self, ServeError> {
-        let most = settings.max_in_flight.min(Semaphore::MAX_PERMITS);
+        let most = settings.limits.max_in_flight.min(Semaphore::MAX_PERMITS);
         let max_in_flight = u32::try_from(most).unwrap_or(u32::MAX);
         let proxy = Proxy::new(settings, tls, max_in_flight, stopped)?;
         let rules = layer.handle();
@@ -181,7 +181,7 @@ impl CheckedProxy {
 
     /// The slots of the clients' connections.
     pub(crate) fn connections(&self, settings: &Settings) -> Arc<ConnectionSlots> {
-        ConnectionSlots::new(settings.max_connections, self.per_client(settings))
+        ConnectionSlots::new(settings.limits.max_connections, self.per_client(settings))
     }
 
     /// The connection limit of each client, by the rules in force.

@@ -2,6 +2,7 @@
 
 use std::{fmt, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
+use clap::Args;
 use http::{
     Uri,
     uri::{Authority, Parts, PathAndQuery, Scheme},
@@ -10,98 +11,174 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tower_ratelimit::rules::{Rules, RulesBuilder};
 
 use tower_ratelimit_service::{
-    OperatorSettings, connections,
+    OperatorSettings,
+    connections::MAX_CONNECTIONS,
     errors::{ServeError, fault},
+    options::{OrOff, address, address_or_off, defaults, time},
     rule_file_polling::{FilesOf, WatchedPath},
     store::{Store, StoreSettings},
-    tls::{ClientTls, TlsFiles},
+    tls::{ClientFiles, TlsFiles},
 };
 
 /// The default deadline of Redis, the library's.
 const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 
 /// The settings of [`serve`](crate::serve).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Rule files of this crate, and directories of them.
+    /// Rule files, or directories of *.yaml, *.yml, *.json and *.toml, as `check` takes them.
+    #[arg(required = true, value_delimiter = ',')]
     pub rules: Vec<PathBuf>,
-    /// Whether changed files are read again. Defaults to false: SIGHUP reads them.
+    /// Reads changed files again, without SIGHUP.
+    #[arg(long, help_heading = "Rules")]
     pub watch: bool,
-    /// The server that receives the requests.
+    /// The server that receives the requests, such as http://127.0.0.1:8080, or https://api.internal
+    /// by TLS.
+    #[arg(long, help_heading = "Rules", value_name = "URL")]
     pub upstream: Upstream,
-    /// TLS to an upstream of `https://`. Defaults to the authorities of the system, and no certificate of the gateway.
-    pub upstream_tls: ClientTls,
-    /// The host that the upstream receives. Defaults to the client's.
-    pub upstream_host: UpstreamHost,
-    /// The versions of HTTP for the upstream. Defaults to [`UpstreamHttp::Auto`].
-    pub upstream_http: UpstreamHttp,
-    /// A page in HTML for denied requests whose `Accept` prefers it, of at most 256 KiB; it is read again with the
-    /// rules. `{retry_after}` in it stands for the seconds to wait. Defaults to none: all denials are problem documents.
-    pub denied_page: Option<PathBuf>,
-    /// Where the gateway listens. Defaults to 0.0.0.0:8000.
+    /// How the upstream is reached.
+    #[command(flatten)]
+    pub to_upstream: ToUpstream,
+    /// The address of the gateway.
+    #[arg(long, help_heading = "Listeners", value_name = "ADDRESS", value_parser = address, default_value = "0.0.0.0:8000")]
     pub listen: SocketAddr,
     /// The certificate and the key for TLS. Defaults to none: no TLS.
+    #[command(flatten)]
     pub tls: Option<TlsFiles>,
     /// Where the counts are. The deadline of Redis defaults to 50 milliseconds.
+    #[command(flatten)]
     pub store: StoreSettings,
-    /// The most bytes of a request's body. Defaults to no limit.
-    pub max_body: Option<u64>,
-    /// The most concurrent requests, and the most concurrent WebSockets. Defaults to 1,024.
-    pub max_in_flight: usize,
-    /// The most connections of clients, WebSockets included. If all are in use, a new one evicts the connection that
-    /// has been idle longest; if none is idle, it waits. Defaults to 4,096.
-    pub max_connections: usize,
-    /// The most connections of one client; a further one closes at once. A client is the address of the peer, or in
-    /// IPv6 its network of `client_ip.ipv6_prefix`. Loopback addresses and those of `client_ip.trust` have no such
-    /// limit. Defaults to `None`: a 32nd of `max_connections`, at least 8. [`usize::MAX`] is no limit; 0 counts as 1.
-    pub max_connections_per_client: Option<usize>,
-    /// The longest time from the last part of the request to the begin of the response. Defaults to 60 seconds.
-    pub timeout: Duration,
-    /// The longest silence in both directions of a WebSocket, or of an exchange whose response has begun.
-    /// [`Duration::MAX`] is no limit. Defaults to an hour.
-    pub idle_timeout: Duration,
-    /// How long the gateway accepts new requests after SIGTERM, so that callers can notice. Defaults to 5 seconds.
+    /// A page in HTML, of at most 256 KiB, for denied requests of browsers; {retry_after} in it is
+    /// replaced by the seconds to wait. Default: a problem document in JSON, as programs get it.
+    #[arg(long, help_heading = "Rules", value_name = "FILE")]
+    pub denied_page: Option<PathBuf>,
+    /// The limits of every request.
+    #[command(flatten)]
+    pub limits: RequestLimits,
+    /// How long new requests are accepted after SIGTERM at most, so that callers can notice; less
+    /// if no connection has been open for a second.
+    #[arg(long, help_heading = "Listeners", value_name = "TIME", default_value = "5s", value_parser = time)]
     pub drain: Duration,
-    /// The address of metrics and probes. Defaults to none: no listener.
-    pub http: Option<SocketAddr>,
-    /// The admin service. Defaults to none.
+    /// The address of /metrics and the probes /healthz and /readyz, without TLS; off is no
+    /// listener.
+    #[arg(long, help_heading = "Listeners", value_name = "ADDRESS", default_value = "127.0.0.1:6071", value_parser = address_or_off)]
+    pub http: OrOff,
+    /// The admin service.
+    #[command(flatten)]
     pub operators: OperatorSettings,
 }
 
+/// The limits of every request.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Limits of every request")]
+#[non_exhaustive]
+pub struct RequestLimits {
+    /// The longest body of a request, in bytes, or with a unit as in 64k, 10m, 1g; a longer one
+    /// gets 413. Default: no limit.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub max_body: Option<u64>,
+    /// The most concurrent requests, and the most concurrent WebSockets; one more gets 503.
+    #[arg(long, value_name = "COUNT", default_value_t = 1024)]
+    pub max_in_flight: usize,
+    /// The most connections of clients. If all are in use, a new one evicts the connection that has
+    /// been idle longest.
+    #[arg(long, value_name = "COUNT", default_value_t = MAX_CONNECTIONS)]
+    pub max_connections: usize,
+    /// The most connections of one client, by its address; a further one closes at once. Loopback
+    /// addresses and the proxies of client_ip.trust have no such limit; off removes it. Default: a
+    /// 32nd of --max-connections, at least 8.
+    #[arg(long, value_name = "COUNT", value_parser = count_or_off)]
+    pub max_connections_per_client: Option<usize>,
+    /// The longest time until the upstream's response begins; then the client gets 504.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    pub timeout: Duration,
+    /// The longest silence in both directions of a WebSocket, or of an exchange whose response has
+    /// begun; 0 is no limit.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time)]
+    pub idle_timeout: Duration,
+}
+
+/// How the upstream is reached.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Upstream")]
+#[non_exhaustive]
+pub struct ToUpstream {
+    /// Authorities, in PEM: one of them has to have signed the certificate of an https:// upstream.
+    /// Default: those of the system. Changed files are read again.
+    #[arg(long, value_name = "FILE")]
+    pub upstream_ca: Option<PathBuf>,
+    /// The gateway's certificate for the upstream, in PEM, followed by the intermediate ones.
+    #[arg(long, value_name = "FILE", requires = "upstream_key")]
+    pub upstream_cert: Option<PathBuf>,
+    /// The key of --upstream-cert, in PEM.
+    #[arg(long, value_name = "FILE", requires = "upstream_cert")]
+    pub upstream_key: Option<PathBuf>,
+    /// The name in the upstream's certificate, and in SNI. Default: the host of --upstream.
+    #[arg(long, value_name = "NAME")]
+    pub upstream_name: Option<String>,
+    /// The Host that the upstream receives: keep is the client's, upstream is that of --upstream, or
+    /// --upstream-name.
+    #[arg(long, value_name = "keep|upstream", default_value = "keep")]
+    pub upstream_host: UpstreamHost,
+    /// The version of HTTP for the upstream: auto is the one that an https:// upstream selects, and
+    /// without TLS HTTP/1.1, and HTTP/2 for gRPC. WebSockets use HTTP/1.1.
+    #[arg(long, value_name = "auto|1|2", default_value = "auto")]
+    pub upstream_http: UpstreamHttp,
+}
+
+/// A number of bytes; `k`, `m` and `g` are powers of 1,024.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        _ => return Err("a size is a number of bytes, or one with k, m or g".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|error| format!("{error}"))?;
+    let bytes = number.checked_mul(1 << shift);
+    bytes.ok_or_else(|| "it is too large".to_owned())
+}
+
+/// A number of at least 1; `off` is no limit.
+fn count_or_off(text: &str) -> Result<usize, String> {
+    match text {
+        "off" => Ok(usize::MAX),
+        text => match text.parse() {
+            Ok(count) if count > 0 => Ok(count),
+            _ => Err("it is a number from 1 on, or off".to_owned()),
+        },
+    }
+}
+
 impl Settings {
-    /// The settings with these rule files, this upstream and all defaults.
+    /// The settings with these rule files and this upstream, without metrics, probes and the admin service.
     pub fn new(rules: Vec<PathBuf>, upstream: Upstream) -> Self {
         Self {
             rules,
-            watch: false,
-            upstream,
-            upstream_tls: ClientTls::default(),
-            upstream_host: UpstreamHost::default(),
-            upstream_http: UpstreamHttp::default(),
-            denied_page: None,
-            listen: SocketAddr::from(([0, 0, 0, 0], 8000)),
-            tls: None,
-            store: StoreSettings::new(DEFAULT_DEADLINE),
-            max_body: None,
-            max_in_flight: 1024,
-            max_connections: connections::MAX_CONNECTIONS,
-            max_connections_per_client: None,
-            timeout: Duration::from_secs(60),
-            idle_timeout: Duration::from_secs(60 * 60),
-            drain: Duration::from_secs(5),
             http: None,
             operators: OperatorSettings::default(),
+            ..defaults(&["rules", "--upstream", &upstream.to_string()])
+        }
+    }
+
+    /// The longest silence of an exchange.
+    pub(crate) fn idle_timeout(&self) -> Duration {
+        match self.limits.idle_timeout {
+            Duration::ZERO => Duration::MAX,
+            time => time,
         }
     }
 
     pub(crate) fn max_body(&self) -> u64 {
-        self.max_body.unwrap_or(u64::MAX)
+        self.limits.max_body.unwrap_or(u64::MAX)
     }
 
     /// Reads the rules, and makes the store for their counts.
     pub(crate) fn rules(&self) -> Result<(Rules, Store), ServeError> {
-        let redis = self.store.connect()?;
+        let redis = self.store.connect(DEFAULT_DEADLINE)?;
         let builder = redis
             .iter()
             .cloned()
@@ -123,8 +200,8 @@ impl Settings {
 
     /// The most connections of one client; `None` is no limit.
     pub(crate) fn connections_per_client(&self) -> Option<NonZeroUsize> {
-        let share = (self.max_connections / 32).max(8);
-        let most = self.max_connections_per_client.unwrap_or(share);
+        let share = (self.limits.max_connections / 32).max(8);
+        let most = self.limits.max_connections_per_client.unwrap_or(share);
         (most < usize::MAX).then(|| NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))
     }
 
@@ -206,7 +283,17 @@ impl Upstream {
     }
 }
 
-impl Upstream {
+impl ToUpstream {
+    /// The files of TLS.
+    pub(crate) fn files(&self) -> ClientFiles {
+        let certificate = self.upstream_cert.clone().zip(self.upstream_key.clone());
+        ClientFiles {
+            authority: self.upstream_ca.clone(),
+            certificate,
+            names: ["--upstream-cert", "--upstream-key", "--upstream-ca"],
+        }
+    }
+
     /// The name that the upstream's certificate must have; `None` for an upstream without TLS.
     ///
     /// # Errors
@@ -214,23 +301,23 @@ impl Upstream {
     /// When the name is no name, or without TLS one of these settings.
     pub(crate) fn server_name(
         &self,
-        tls: &ClientTls,
+        upstream: &Upstream,
     ) -> Result<Option<ServerName<'static>>, ServeError> {
-        if !self.is_tls {
-            let has_any =
-                tls.authority.is_some() || tls.certificate.is_some() || tls.server_name.is_some();
+        if !upstream.is_tls {
+            let files = [&self.upstream_ca, &self.upstream_cert];
+            let has_any = files.iter().any(|file| file.is_some()) || self.upstream_name.is_some();
             return if has_any {
                 Err(ServeError(format!(
                     "--upstream-ca, --upstream-cert, --upstream-key and --upstream-name need an upstream of https://, \
-                     and --upstream is {self}"
+                     and --upstream is {upstream}"
                 )))
             } else {
                 Ok(None)
             };
         }
-        let (option, name) = match &tls.server_name {
+        let (option, name) = match &self.upstream_name {
             Some(name) => ("--upstream-name", name.as_str()),
-            None => ("--upstream", self.authority.host()),
+            None => ("--upstream", upstream.authority.host()),
         };
         let bare = name.trim_start_matches('[').trim_end_matches(']');
         match ServerName::try_from(bare.to_owned()) {
@@ -238,6 +325,27 @@ impl Upstream {
             Err(_) => Err(ServeError(format!(
                 "{option}: {name:?} is no name of a server, such as api.internal or 10.0.0.8"
             ))),
+        }
+    }
+
+    /// The upstream's own host, unless the client's is kept.
+    ///
+    /// # Errors
+    ///
+    /// When the name cannot stand in a request.
+    pub(crate) fn own_host(&self, upstream: &Upstream) -> Result<Option<Authority>, ServeError> {
+        let authority = &upstream.authority;
+        match (self.upstream_host, &self.upstream_name) {
+            (UpstreamHost::Keep, _) => Ok(None),
+            (UpstreamHost::Upstream, None) => Ok(Some(authority.clone())),
+            (UpstreamHost::Upstream, Some(name)) => {
+                let port = authority.port().map(|port| format!(":{port}"));
+                let own = format!("{name}{}", port.unwrap_or_default());
+                let parsed = own.parse().map_err(|_| {
+                    ServeError(format!("--upstream-name: {name:?} is no host of a request"))
+                })?;
+                Ok(Some(parsed))
+            }
         }
     }
 }
@@ -249,7 +357,7 @@ pub enum UpstreamHost {
     /// The client's.
     #[default]
     Keep,
-    /// The upstream's own: host and port of its address, with the host replaced by [`ClientTls::server_name`] if that is
+    /// The upstream's own: host and port of its address, with the host replaced by [`ToUpstream::upstream_name`] if that is
     /// set.
     Upstream,
 }
@@ -262,33 +370,6 @@ impl FromStr for UpstreamHost {
             "keep" => Ok(Self::Keep),
             "upstream" => Ok(Self::Upstream),
             _ => Err("it is keep or upstream".to_owned()),
-        }
-    }
-}
-
-impl UpstreamHost {
-    /// The upstream's own host, unless the client's is kept.
-    ///
-    /// # Errors
-    ///
-    /// When the name cannot stand in a request.
-    pub(crate) fn own(
-        self,
-        upstream: &Upstream,
-        tls: &ClientTls,
-    ) -> Result<Option<Authority>, ServeError> {
-        let authority = &upstream.authority;
-        match (self, &tls.server_name) {
-            (Self::Keep, _) => Ok(None),
-            (Self::Upstream, None) => Ok(Some(authority.clone())),
-            (Self::Upstream, Some(name)) => {
-                let port = authority.port().map(|port| format!(":{port}"));
-                let own = format!("{name}{}", port.unwrap_or_default());
-                let parsed = own.parse().map_err(|_| {
-                    ServeError(format!("--upstream-name: {name:?} is no host of a request"))
-                })?;
-                Ok(Some(parsed))
-            }
         }
     }
 }
@@ -315,6 +396,32 @@ impl FromStr for UpstreamHttp {
             "1" => Ok(Self::Http1),
             "2" => Ok(Self::Http2),
             _ => Err("it is auto, 1 or 2".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{count_or_off, size};
+
+    #[test]
+    fn count_is_at_least_one_or_off() {
+        assert_eq!(count_or_off("1"), Ok(1));
+        assert_eq!(count_or_off("off"), Ok(usize::MAX));
+        for wrong in ["", "0", "-1", "none", "1k"] {
+            assert!(count_or_off(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_bytes_or_powers_of_1024() {
+        assert_eq!(size("0"), Ok(0));
+        assert_eq!(size("1000"), Ok(1000));
+        assert_eq!(size("64k"), Ok(64 << 10));
+        assert_eq!(size("10M"), Ok(10 << 20));
+        assert_eq!(size("1g"), Ok(1 << 30));
+        for wrong in ["", "k", "-1", "1.5m", "10mb", "10 m", "99999999999g"] {
+            assert!(size(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -73,14 +73,10 @@ impl TlsToUpstream {
     ///
     /// When a file or a setting is wrong.
     pub(crate) fn new(settings: &Settings) -> Result<Option<Self>, ServeError> {
-        let tls = &settings.upstream_tls;
-        let Some(name) = settings.upstream.server_name(tls)? else {
+        let Some(name) = settings.to_upstream.server_name(&settings.upstream)? else {
             return Ok(None);
         };
-        let files = ReloadedFiles::new(ClientFiles {
-            tls: tls.clone(),
-            names: ["--upstream-cert", "--upstream-key", "--upstream-ca"],
-        })?;
+        let files = ReloadedFiles::new(settings.to_upstream.files())?;
         Ok(Some(Self { files, name }))
     }
 

@@ -43,6 +43,8 @@ pub mod errors;
 #[doc(hidden)]
 pub mod metrics_text;
 #[doc(hidden)]
+pub mod options;
+#[doc(hidden)]
 pub mod rule_file_polling;
 #[doc(hidden)]
 pub mod shutdown;
@@ -77,10 +79,6 @@ pub mod cors;
 pub mod forward_auth;
 
 pub use self::{
-    admin::OperatorSettings,
-    errors::ServeError,
-    rule_file_polling::FilesOf,
-    shutdown::Draining,
-    store::StoreSettings,
-    tls::{ClientTls, TlsFiles},
+    admin::OperatorSettings, errors::ServeError, rule_file_polling::FilesOf, shutdown::Draining,
+    store::StoreSettings, tls::TlsFiles,
 };

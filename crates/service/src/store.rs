@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use clap::Args;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tower_ratelimit::{
     LocalStore, RedisStore,
@@ -17,51 +18,57 @@ use tracing::{debug, error, info};
 
 use crate::{
     errors::{ServeError, counted, fault},
-    tls::ClientTls,
+    options::time,
 };
 
 /// Where the counts of a service are.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Counts")]
 #[non_exhaustive]
 pub struct StoreSettings {
-    /// The address of Redis. Defaults to none: this process counts alone.
+    /// The Redis in which all instances count together, such as redis://127.0.0.1. Default: this
+    /// process counts alone.
+    #[arg(long, value_name = "URL", hide_env_values = true)]
     pub redis: Option<String>,
-    /// A file with the password of Redis, if the address has none. Defaults to none. This file and those of TLS are read
-    /// for each connection.
+    /// A file with the password of Redis, instead of in the URL. This file and the next three are
+    /// read again for each connection, and on SIGHUP.
+    #[arg(long, value_name = "FILE", requires = "redis")]
     pub redis_password_file: Option<PathBuf>,
-    /// Certificates for an encrypted address of Redis, whose host is always the name in them. Defaults to none: the
-    /// system's authorities.
-    pub redis_tls: ClientTls,
-    /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
-    pub redis_prefix: Option<String>,
-    /// Whether the address is a proxy that spreads keys over several servers, such as Envoy or twemproxy. Defaults to
-    /// false.
-    pub redis_sharding_proxy: bool,
-    /// The deadline of Redis for a decision.
-    pub redis_deadline: Duration,
-    /// Whether the service is ready only while Redis responds. Defaults to false: `on_failure` decides meanwhile.
-    pub ready_needs_store: bool,
-    /// The file of the counts, restored at the start, and saved each minute and at the end.
-    /// Not with Redis. Defaults to none: all keys start afresh.
+    /// The authorities that sign the certificate of Redis, in PEM, for a URL that begins with
+    /// rediss. Default: those of the system.
+    #[arg(long, value_name = "FILE", requires = "redis")]
+    pub redis_tls_ca: Option<PathBuf>,
+    /// The certificate that Redis requires of its clients, in PEM, followed by the intermediate ones.
+    /// Default: none.
+    #[arg(long, value_name = "FILE", requires_all = ["redis", "redis_tls_key"])]
+    pub redis_tls_cert: Option<PathBuf>,
+    /// The key of --redis-tls-cert, in PEM.
+    #[arg(long, value_name = "FILE", requires = "redis_tls_cert")]
+    pub redis_tls_key: Option<PathBuf>,
+    /// A file that keeps the counts across restarts: restored at the start, saved each minute and
+    /// at the end. Not with --redis, which keeps them. Default: all keys start afresh.
+    #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
+    /// The prefix of all keys in Redis.
+    #[arg(long, value_name = "PREFIX")]
+    pub redis_prefix: Option<String>,
+    /// The address of Redis is a proxy that sends each command to the server of its first key, as
+    /// Envoy and twemproxy do. Default: it is a server, or of a URL that names a cluster or sentinels.
+    #[arg(long, requires = "redis")]
+    pub redis_sharding_proxy: bool,
+    /// The deadline of Redis for a decision. Default: 15ms in `serve`, since Envoy waits 20ms by
+    /// default; 50ms in `gateway`.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub redis_deadline: Option<Duration>,
+    /// Is ready (/readyz) only while Redis responds. Default: ready, and --on-failure or
+    /// store.on_failure of the rules decides.
+    #[arg(long)]
+    pub ready_needs_store: bool,
 }
 
 impl StoreSettings {
-    pub fn new(redis_deadline: Duration) -> Self {
-        Self {
-            redis: None,
-            redis_password_file: None,
-            redis_tls: ClientTls::default(),
-            redis_prefix: None,
-            redis_sharding_proxy: false,
-            redis_deadline,
-            ready_needs_store: false,
-            state: None,
-        }
-    }
-
-    /// Connects to Redis; `None` if this process counts alone.
-    pub fn connect(&self) -> Result<Option<RedisStore>, ServeError> {
+    /// Connects to Redis, by default with this deadline; `None` if this process counts alone.
+    pub fn connect(&self, deadline: Duration) -> Result<Option<RedisStore>, ServeError> {
         let Some(address) = &self.redis else {
             return Ok(None);
         };
@@ -72,17 +79,18 @@ impl StoreSettings {
                 state.display()
             )));
         }
-        let mut store = RedisStore::builder().deadline(self.redis_deadline);
+        let deadline = self.redis_deadline.unwrap_or(deadline);
+        let mut store = RedisStore::builder().deadline(deadline);
         if let Some(prefix) = &self.redis_prefix {
             store = store.prefix(prefix);
         }
         if let Some(password) = &self.redis_password_file {
             store = store.password_file(password);
         }
-        if let Some(authority) = &self.redis_tls.authority {
+        if let Some(authority) = &self.redis_tls_ca {
             store = store.tls_authorities_file(authority);
         }
-        if let Some((certificate, key)) = &self.redis_tls.certificate {
+        if let (Some(certificate), Some(key)) = (&self.redis_tls_cert, &self.redis_tls_key) {
             store = store.tls_client_certificate_files(certificate, key);
         }
         if self.redis_sharding_proxy {
@@ -261,11 +269,12 @@ mod tests {
 
     #[test]
     fn state_of_redis_is_refused() {
-        let mut settings = StoreSettings::new(Duration::from_secs(1));
+        let mut settings = StoreSettings::default();
         settings.state = Some("s".into());
-        assert!(settings.connect().expect("no Redis").is_none());
+        let connect = |settings: &StoreSettings| settings.connect(Duration::from_secs(1));
+        assert!(connect(&settings).expect("no Redis").is_none());
         settings.redis = Some("redis://a".to_owned());
-        let error = settings.connect().expect_err("both");
+        let error = connect(&settings).expect_err("both");
         assert!(error.to_string().contains("--redis"), "{error}");
     }
 }

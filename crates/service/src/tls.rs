@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use clap::Args;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::timeout,
@@ -36,48 +37,48 @@ const CHECK_TIME: Duration = Duration::from_secs(10);
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
 /// The PEM files of a listener.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "TLS")]
 #[non_exhaustive]
 pub struct TlsFiles {
-    /// The certificate, followed by the intermediate ones.
-    pub cert: PathBuf,
-    /// The private key of the certificate.
-    pub key: PathBuf,
-    /// Certificates of authorities: clients have to present a certificate that one of them signed. Defaults to none:
-    /// clients present no certificate.
-    pub client_ca: Option<PathBuf>,
-    /// The names of the three settings in errors. Defaults to the options `--tls-cert`, `--tls-key` and
-    /// `--tls-client-ca`.
+    /// The certificate for TLS, in PEM, followed by the intermediate ones. Default: no TLS. Changed
+    /// TLS files are read again.
+    #[arg(long, value_name = "FILE", required = false, requires = "tls_key")]
+    pub tls_cert: PathBuf,
+    /// The key of the certificate, in PEM.
+    #[arg(long, value_name = "FILE", required = false, requires = "tls_cert")]
+    pub tls_key: PathBuf,
+    /// Authorities, in PEM: each client has to present a certificate that one of them signed.
+    /// Default: clients present none.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// The names of the three settings in errors. Defaults to the options.
+    #[arg(skip = OPTIONS)]
     pub names: [&'static str; 3],
 }
+
+/// The options of [`TlsFiles`].
+const OPTIONS: [&str; 3] = ["--tls-cert", "--tls-key", "--tls-client-ca"];
 
 impl TlsFiles {
     /// A certificate and its key.
     pub fn new(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self {
-            cert: cert.into(),
-            key: key.into(),
-            client_ca: None,
-            names: ["--tls-cert", "--tls-key", "--tls-client-ca"],
+            tls_cert: cert.into(),
+            tls_key: key.into(),
+            tls_client_ca: None,
+            names: OPTIONS,
         }
     }
 }
 
-/// TLS of a client, by PEM files.
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct ClientTls {
-    /// Certificates of authorities. Defaults to those of the system, as they are when the files are read.
-    pub authority: Option<PathBuf>,
-    /// The client's certificate and its key. Defaults to none.
-    pub certificate: Option<(PathBuf, PathBuf)>,
-    /// The name in the server's certificate. Defaults to the host of its address.
-    pub server_name: Option<String>,
-}
-
-/// A client's TLS, and the names of its settings in errors: the certificate, the key, the authorities.
+/// The PEM files of a client.
 pub struct ClientFiles {
-    pub tls: ClientTls,
+    /// Certificates of authorities. Without them those of the system, as they are when the files are read.
+    pub authority: Option<PathBuf>,
+    /// The client's certificate and its key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// The names in errors of the certificate, the key and the authorities.
     pub names: [&'static str; 3],
 }
 
@@ -130,9 +131,9 @@ impl TlsFiles {
     fn pem(&self) -> PemFiles<'_> {
         let [cert, key, client_ca] = self.names;
         PemFiles([
-            (cert, Some(&self.cert)),
-            (key, Some(&self.key)),
-            (client_ca, self.client_ca.as_deref()),
+            (cert, Some(&self.tls_cert)),
+            (key, Some(&self.tls_key)),
+            (client_ca, self.tls_client_ca.as_deref()),
         ])
     }
 }
@@ -164,7 +165,7 @@ impl ConfigFiles for TlsFiles {
         let needed = || ServeError("TLS needs a certificate and its key".to_owned());
         let (chain, key) = pem.own(contents)?.ok_or_else(needed)?;
         let config = builder.with_single_cert(chain, key);
-        let (cert, key) = (self.cert.display(), self.key.display());
+        let (cert, key) = (self.tls_cert.display(), self.tls_key.display());
         let [cert_name, key_name, _] = self.names;
         let both = || format!("{cert_name} and {key_name}, {cert} and {key}");
         let mut config = config.map_err(|error| fault(&both(), &error))?;
@@ -176,11 +177,11 @@ impl ConfigFiles for TlsFiles {
 impl ClientFiles {
     fn pem(&self) -> PemFiles<'_> {
         let [cert, key, authority] = self.names;
-        let own = self.tls.certificate.as_ref();
+        let own = self.certificate.as_ref();
         PemFiles([
             (cert, own.map(|(certificate, _)| &**certificate)),
             (key, own.map(|(_, key)| &**key)),
-            (authority, self.tls.authority.as_deref()),
+            (authority, self.authority.as_deref()),
         ])
     }
 }

@@ -1,7 +1,6 @@
 //! The control plane, by several variables.
 
 use tower_ratelimit_envoy::xds::ControlPlane;
-use tower_ratelimit_service::ClientTls;
 
 use super::variables::Variables;
 
@@ -18,11 +17,24 @@ pub(super) fn control_plane(variables: &Variables) -> Result<Option<ControlPlane
     }
     let url = variables.text("CONFIG_GRPC_XDS_SERVER_URL");
     let url = url.unwrap_or("localhost:18000");
-    let mut plane = ControlPlane::new(url.strip_prefix("dns:///").unwrap_or(url));
+    let address = url.strip_prefix("dns:///").unwrap_or(url);
+    let is_tls = variables.truth("CONFIG_GRPC_XDS_SERVER_USE_TLS")?;
+    let scheme = if is_tls { "https" } else { "http" };
+    let mut plane = ControlPlane::new(&format!("{scheme}://{address}"))
+        .map_err(|error| format!("CONFIG_GRPC_XDS_SERVER_URL={url}: {error}"))?;
     read_pauses(variables, &mut plane)?;
-    plane.tls = tls(variables)?;
+    if is_tls {
+        plane.xds_ca = variables.path("CONFIG_GRPC_XDS_SERVER_TLS_CACERT");
+        let (cert, key) = (
+            "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
+            "CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
+        );
+        (plane.xds_cert, plane.xds_key) = variables.certificate(cert, key)?;
+        let name = variables.text("CONFIG_GRPC_XDS_SERVER_TLS_SAN");
+        plane.xds_server_name = name.map(str::to_owned);
+    }
     if let Some(id) = variables.text("CONFIG_GRPC_XDS_NODE_ID") {
-        plane.node_id = id.to_owned();
+        plane.xds_node = id.to_owned();
     }
     let metadata = pairs(variables, "CONFIG_GRPC_XDS_NODE_METADATA", '=')?;
     plane.node_metadata = metadata.into_iter().collect();
@@ -30,8 +42,8 @@ pub(super) fn control_plane(variables: &Variables) -> Result<Option<ControlPlane
     // 0 is the default, as in the reference.
     let bytes = variables.parsed("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "a number of bytes")?;
     let bytes = bytes.filter(|bytes| *bytes > 0);
-    plane.max_message_bytes = bytes.unwrap_or(plane.max_message_bytes);
-    plane.starts_without_limits = variables.truth("FORCE_START_WITHOUT_INITIAL_CONFIG")?;
+    plane.xds_max_message_bytes = bytes.unwrap_or(plane.xds_max_message_bytes);
+    plane.xds_force_start = variables.truth("FORCE_START_WITHOUT_INITIAL_CONFIG")?;
     plane.ready_needs_domain = variables.truth("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")?;
     Ok(Some(plane))
 }
@@ -57,21 +69,6 @@ fn read_pauses(variables: &Variables, plane: &mut ControlPlane) -> Result<(), St
     Ok(())
 }
 
-fn tls(variables: &Variables) -> Result<Option<ClientTls>, String> {
-    if !variables.truth("CONFIG_GRPC_XDS_SERVER_USE_TLS")? {
-        return Ok(None);
-    }
-    let mut tls = ClientTls::default();
-    tls.authority = variables.path("CONFIG_GRPC_XDS_SERVER_TLS_CACERT");
-    tls.certificate = variables.certificate(
-        "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
-        "CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
-    )?;
-    let name = variables.text("CONFIG_GRPC_XDS_SERVER_TLS_SAN");
-    tls.server_name = name.map(str::to_owned);
-    Ok(Some(tls))
-}
-
 /// Pairs with commas between them.
 fn pairs(
     variables: &Variables,
@@ -93,6 +90,8 @@ fn pairs(
 mod tests {
     use std::time::Duration;
 
+    use http::Uri;
+
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Result<Option<ControlPlane>, String> {
@@ -104,16 +103,16 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_reference() {
         let plane = read(&[]).expect("settings").expect("a control plane");
-        assert_eq!(plane.address, "localhost:18000");
-        assert_eq!(plane.node_id, "default");
-        assert!(plane.tls.is_none() && !plane.starts_without_limits && !plane.ready_needs_domain);
+        assert_eq!(plane.xds, Some(Uri::from_static("http://localhost:18000")));
+        assert_eq!(plane.xds_node, "default");
+        assert!(plane.xds_ca.is_none() && !plane.xds_force_start && !plane.ready_needs_domain);
         let times = [
             plane.connect_retry,
             plane.initial_backoff,
             plane.max_backoff,
         ];
         assert_eq!(times.map(|time| time.as_secs()), [3, 10, 60]);
-        assert_eq!(plane.max_message_bytes, 4 << 20);
+        assert_eq!(plane.xds_max_message_bytes, 4 << 20);
     }
 
     #[test]
@@ -139,19 +138,18 @@ mod tests {
             ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "plane"),
         ]);
         let plane = plane.expect("settings").expect("a control plane");
-        assert_eq!(plane.address, "gateway:18001");
-        assert_eq!(plane.node_id, "test");
+        assert_eq!(plane.xds, Some(Uri::from_static("https://gateway:18001")));
+        assert_eq!(plane.xds_node, "test");
         assert_eq!(plane.node_metadata["rack"], "b=c");
         let token = ("authorization".to_owned(), "Bearer x:y".to_owned());
         assert_eq!(plane.headers[0], token);
         assert_eq!(plane.initial_backoff, Duration::from_millis(500));
         assert_eq!(plane.max_backoff, Duration::from_secs(120));
-        assert_eq!(plane.max_message_bytes, 100);
-        assert!(plane.starts_without_limits && plane.ready_needs_domain);
-        let tls = plane.tls.expect("TLS");
-        assert_eq!(tls.server_name.as_deref(), Some("plane"));
-        assert_eq!(tls.authority, Some("/certs/ca.crt".into()));
-        assert!(tls.certificate.is_some());
+        assert_eq!(plane.xds_max_message_bytes, 100);
+        assert!(plane.xds_force_start && plane.ready_needs_domain);
+        assert_eq!(plane.xds_server_name.as_deref(), Some("plane"));
+        assert_eq!(plane.xds_ca, Some("/certs/ca.crt".into()));
+        assert!(plane.xds_cert.is_some() && plane.xds_key.is_some());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The address of Redis, composed of several variables, and the certificates for it.
 
 use tower_ratelimit::RedisStore;
-use tower_ratelimit_service::ClientTls;
+use tower_ratelimit_service::StoreSettings;
 
 use super::variables::Variables;
 
@@ -291,20 +291,19 @@ pub(super) fn key_prefix(variables: &Variables) -> Result<Option<String>, String
 
 const ANY_ADDRESS: &str = "redis://127.0.0.1";
 
-/// The certificates for an encrypted address. As in the reference, they have no meaning for another one.
-pub(super) fn certificates(
+/// Sets the certificates for an encrypted address. As in the reference, they have no meaning for another one.
+pub(super) fn set_certificates(
     variables: &Variables,
-    address: Option<&str>,
-) -> Result<ClientTls, String> {
-    let mut files = ClientTls::default();
-    let is_encrypted = address
-        .is_some_and(|address| address.starts_with("rediss") || address.starts_with("valkeys"));
-    if !is_encrypted {
-        return Ok(files);
+    store: &mut StoreSettings,
+) -> Result<(), String> {
+    let schemes = ["rediss", "valkeys"];
+    let address = store.redis.as_deref().unwrap_or_default();
+    if schemes.iter().any(|scheme| address.starts_with(scheme)) {
+        store.redis_tls_ca = variables.path("REDIS_TLS_CACERT");
+        (store.redis_tls_cert, store.redis_tls_key) =
+            variables.certificate("REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY")?;
     }
-    files.authority = variables.path("REDIS_TLS_CACERT");
-    files.certificate = variables.certificate("REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY")?;
-    Ok(files)
+    Ok(())
 }
 
 /// `user:password@`, or `:password@` without a user.
@@ -344,16 +343,18 @@ mod tests {
             ("REDIS_TLS_CLIENT_CERT", "tls.crt"),
             ("REDIS_TLS_CLIENT_KEY", "tls.key"),
         ];
-        let read = |pairs: &[(&str, &str)], address| certificates(&Variables::from(pairs), address);
+        let read = |pairs: &[(&str, &str)], address: Option<&str>| {
+            let mut store = StoreSettings::default();
+            store.redis = address.map(str::to_owned);
+            set_certificates(&Variables::from(pairs), &mut store).map(|()| store)
+        };
         let files = read(&variables, Some("rediss://redis")).expect("files");
-        assert_eq!(files.authority, Some("ca.pem".into()));
-        assert_eq!(
-            files.certificate,
-            Some(("tls.crt".into(), "tls.key".into()))
-        );
+        assert_eq!(files.redis_tls_ca, Some("ca.pem".into()));
+        assert_eq!(files.redis_tls_cert, Some("tls.crt".into()));
+        assert_eq!(files.redis_tls_key, Some("tls.key".into()));
         for address in [Some("redis://redis"), Some("unix:///run/redis"), None] {
             let files = read(&variables, address).expect("no files");
-            assert!(files.authority.is_none() && files.certificate.is_none());
+            assert!(files.redis_tls_ca.is_none() && files.redis_tls_cert.is_none());
         }
         for lone in [&variables[1..2], &variables[2..]] {
             let fault = read(lone, Some("rediss-cluster://redis")).expect_err("one of two");

@@ -99,7 +99,10 @@ fn variables_are_read() {
     assert_eq!(settings.http.to_string(), "[::1]:2");
     assert_eq!(settings.grpc_uds, Some("/run/rl.sock".into()));
     assert_eq!(settings.grpc_max_age, Duration::from_secs(1_800));
-    assert_eq!(settings.store.redis_deadline, Duration::from_millis(150));
+    assert_eq!(
+        settings.store.redis_deadline,
+        Some(Duration::from_millis(150))
+    );
     assert_eq!(settings.store.redis_prefix.as_deref(), Some("rl"));
     assert!(settings.store.redis_sharding_proxy);
     assert!(settings.merge_domains);
@@ -109,10 +112,10 @@ fn variables_are_read() {
         (([0, 0, 0, 0], 19_001).into(), "/metrics".to_owned())
     );
     let tls = settings.tls.expect("TLS");
-    assert_eq!(tls.cert, PathBuf::from("/tls/cert.pem"));
-    assert_eq!(tls.client_ca, Some("/tls/ca.pem".into()));
+    assert_eq!(tls.tls_cert, PathBuf::from("/tls/cert.pem"));
+    assert_eq!(tls.tls_client_ca, Some("/tls/ca.pem".into()));
     let modes = format!("{:?}", settings.modes);
-    for expected in ["shadow: true", "NearLimit(0.5)", "\"x-limit\"", "Envoy"] {
+    for expected in ["shadow: true", "near_limit: 0.5", "\"x-limit\"", "Envoy"] {
         assert!(modes.contains(expected), "{expected}: {modes}");
     }
 }
@@ -179,7 +182,7 @@ fn zero_and_false_are_those_of_the_reference() {
         ("CACHE_KEY_PREFIX", "my app:"),
     ])
     .expect("settings");
-    assert_eq!(settings.store.redis_deadline, LONGEST_DEADLINE);
+    assert_eq!(settings.store.redis_deadline, Some(LONGEST_DEADLINE));
     assert_eq!(settings.grpc_max_age, Duration::ZERO);
     assert_eq!(settings.store.redis_prefix.as_deref(), Some("my%20app:"));
     assert!(!settings.store.ready_needs_store);
@@ -187,7 +190,7 @@ fn zero_and_false_are_those_of_the_reference() {
         let settings = read(&[("REDIS_TIMEOUT", text)]).expect("settings");
         assert_eq!(
             settings.store.redis_deadline,
-            Duration::from_secs_f64(seconds)
+            Some(Duration::from_secs_f64(seconds))
         );
     }
 }

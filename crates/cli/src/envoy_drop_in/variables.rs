@@ -28,12 +28,11 @@ impl Variables {
         &self,
         cert: &str,
         key: &str,
-    ) -> Result<Option<(PathBuf, PathBuf)>, String> {
+    ) -> Result<(Option<PathBuf>, Option<PathBuf>), String> {
         match (self.path(cert), self.path(key)) {
-            (None, None) => Ok(None),
-            (Some(certificate), Some(private)) => Ok(Some((certificate, private))),
             (Some(_), None) => Err(format!("{cert} needs {key}")),
             (None, Some(_)) => Err(format!("{key} needs {cert}")),
+            both => Ok(both),
         }
     }
 

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tower_ratelimit::{Decision, LimiterError, decision::Op, quota::Algorithm};
 
 use super::{
-    CountedLimit, Inner, LimitOfBucket, RateLimits, Verdict, left,
+    ChargedRequests, CountedLimit, Inner, LimitOfBucket, RateLimits, Verdict, left,
     lookup::{DecideError, Limited, Lookup, invalid},
     statuses,
 };
@@ -46,7 +46,7 @@ impl RateLimits {
 impl Round<'_> {
     /// Decides about all descriptors and charges them.
     pub(super) async fn charge(self) -> Result<Decisions, DecideError> {
-        if self.limits.0.modes.charge_admitted {
+        if self.limits.0.modes.charge == ChargedRequests::Admitted {
             return self.charge_all_or_none().await;
         }
         // Each descriptor is charged independently of the others.

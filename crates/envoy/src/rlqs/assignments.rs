@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use clap::{Args, ValueEnum};
 use http::HeaderName;
 use serde_json::{Value, json};
 use tokio::{
@@ -25,6 +26,7 @@ use tower_ratelimit::{
     shared::{CompareAndSwap as _, RedisValues, Versioned, Write},
     store::{StoreError, StoreErrorKind},
 };
+use tower_ratelimit_service::options::{defaults, time};
 use tracing::warn;
 
 use super::{
@@ -683,42 +685,76 @@ impl Shares {
 }
 
 /// The settings of the service that assigns shares of limits.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Shares for Envoy")]
 #[non_exhaustive]
 pub struct RlqsSettings {
-    /// How long a share lasts without a further message, in whole seconds, at least 10. Envoy reports every 5 seconds,
-    /// and each report renews it. Defaults to 15 seconds.
+    /// How long a share lasts without a further message: whole seconds, at least 10. Envoy reports
+    /// every 5 seconds. Instances with one Redis need the same.
+    #[arg(id = "rlqs_ttl", long = "rlqs-ttl", value_name = "TIME", default_value = "15s", value_parser = ttl)]
     pub ttl: Duration,
-    /// How long a bucket without requests is kept. Defaults to 5 minutes.
+    /// How long a bucket without requests is kept.
+    #[arg(id = "rlqs_idle", long = "rlqs-idle", value_name = "TIME", default_value = "5m", value_parser = time)]
     pub idle: Duration,
-    /// Whether requests pass in buckets that get no share: beyond a maximum, or with pairs that fit too many orders.
-    /// Defaults to false: they are denied.
-    pub excess_passes: bool,
-    /// The header of streams with the client's name, which its next stream has, too. Envoy sends it by
-    /// `initial_metadata`. Defaults to none: a client is the address of its connection, which a server of your own puts
-    /// into the extension `axum::extract::ConnectInfo`.
+    /// Requests in buckets that get no share: beyond a maximum, or with pairs that fit too many
+    /// orders.
+    #[arg(
+        id = "rlqs_excess",
+        long = "rlqs-excess",
+        value_name = "HOW",
+        default_value = "deny"
+    )]
+    pub excess: Excess,
+    /// The header of streams with the Envoy's name, so that each keeps its shares when it
+    /// reconnects: initial_metadata of Envoy's rlqs_server. Otherwise an Envoy is the address of its
+    /// connection.
+    #[arg(id = "rlqs_client_header", long = "rlqs-client-header", value_name = "NAME", value_parser = header)]
     pub client_header: Option<HeaderName>,
+}
+
+/// Requests in buckets that get no share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Excess {
+    /// All pass.
+    Allow,
+    /// None pass.
+    Deny,
+}
+
+fn ttl(text: &str) -> Result<Duration, String> {
+    let ttl = time(text)?;
+    let is_whole = ttl.subsec_nanos() == 0 && (10..=3_600).contains(&ttl.as_secs());
+    is_whole
+        .then_some(ttl)
+        .ok_or_else(|| "a share lasts for whole seconds, from 10s to 1h".to_owned())
+}
+
+/// Accepts what gRPC sends as text metadata.
+fn header(text: &str) -> Result<HeaderName, String> {
+    let name = HeaderName::from_bytes(text.as_bytes()).ok();
+    let is_text = |name: &HeaderName| {
+        let name = name.as_str();
+        !name.ends_with("-bin") && !name.starts_with("grpc-")
+    };
+    name.filter(is_text).ok_or_else(|| {
+        "a header's name is letters, digits and -, begins not with grpc- and ends not with -bin"
+            .to_owned()
+    })
 }
 
 impl RlqsSettings {
     /// The rule of buckets that get no share.
     pub(super) const fn excess(&self) -> BlanketRule {
-        if self.excess_passes {
-            BlanketRule::AllowAll
-        } else {
-            BlanketRule::DenyAll
+        match self.excess {
+            Excess::Allow => BlanketRule::AllowAll,
+            Excess::Deny => BlanketRule::DenyAll,
         }
     }
 }
 
 impl Default for RlqsSettings {
     fn default() -> Self {
-        Self {
-            ttl: Duration::from_secs(15),
-            idle: Duration::from_secs(300),
-            excess_passes: false,
-            client_header: None,
-        }
+        defaults(&[])
     }
 }
 
@@ -842,5 +878,23 @@ mod tests {
         assert!(!line.is_due());
         sleep(FIRST_PAUSE).await;
         assert_eq!([line.is_due(), line.is_due()], [true, false]);
+    }
+
+    #[test]
+    fn shares_last_for_whole_seconds() {
+        assert_eq!(ttl("15s"), Ok(Duration::from_secs(15)));
+        assert_eq!(ttl("1m"), Ok(Duration::from_secs(60)));
+        for wrong in ["9s", "10500ms", "2h", "x"] {
+            assert!(ttl(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn clients_are_named_by_a_header_of_text() {
+        assert_eq!(header("X-Envoy"), Ok(HeaderName::from_static("x-envoy")));
+        for wrong in ["", "a b", "ä", "x:", "x-bin", "grpc-x"] {
+            let error = header(wrong).expect_err(wrong);
+            assert!(error.contains("letters, digits"), "{error}");
+        }
     }
 }

@@ -35,8 +35,8 @@ use tonic::{
 use tower::{Service, service_fn};
 use tower_ratelimit::{OnFailure, RedisStore};
 
-pub use self::assignments::RlqsSettings;
 pub(crate) use self::assignments::Shares;
+pub use self::assignments::{Excess, RlqsSettings};
 use self::{assignments::PoolsInRedis, client_share::ClientId};
 use crate::{
     decide::RateLimits,

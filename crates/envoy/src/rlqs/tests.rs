@@ -15,7 +15,7 @@ use tower_ratelimit::{
     clock::{Clock, Timestamp},
 };
 
-use super::{RateLimitQuotaService, RlqsSettings, STREAM, service};
+use super::{Excess, RateLimitQuotaService, RlqsSettings, STREAM, service};
 use crate::{
     decide::{Modes, RateLimits},
     limiters_by_period::Counters,
@@ -257,7 +257,7 @@ async fn buckets_without_a_share_get_an_answer_at_once() {
 #[tokio::test(start_paused = true)]
 async fn excess_passes_if_so_set() {
     let settings = RlqsSettings {
-        excess_passes: true,
+        excess: Excess::Allow,
         ..RlqsSettings::default()
     };
     let service = service(limits(RULES), settings);

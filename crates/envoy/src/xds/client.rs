@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Uri, uri::PathAndQuery};
+use http::uri::PathAndQuery;
 use tokio::{
     sync::mpsc,
     task::spawn_blocking,
@@ -55,7 +55,6 @@ impl<F: Fn(DiscoveryResponse) -> Result<(), String> + Send + Sync + 'static> Acc
 /// The client of a control plane.
 pub(crate) struct Client {
     plane: ControlPlane,
-    origin: Uri,
     headers: MetadataMap,
     connected: Connected,
     ping_interval: Duration,
@@ -75,35 +74,21 @@ pub(super) enum End {
 impl Client {
     /// # Errors
     ///
-    /// When the address or a header field is invalid.
+    /// When a header field is invalid.
     pub(crate) fn new(plane: ControlPlane, connected: Connected) -> Result<Self, ServeError> {
-        let wrong = |reason: &str| {
-            let address = &plane.address;
-            ServeError(format!("the control plane {address:?}: {reason}"))
-        };
-        let has_port = plane
-            .address
-            .rsplit_once(':')
-            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-        let scheme = if plane.tls.is_some() { "https" } else { "http" };
-        let origin = Uri::from_str(&format!("{scheme}://{}", plane.address));
-        let origin = origin
-            .ok()
-            .filter(|origin| has_port && origin.path() == "/" && origin.query().is_none())
-            .ok_or_else(|| {
-                wrong("an address has a host and a port, such as envoy-gateway:18001")
-            })?;
         let mut headers = MetadataMap::new();
         for (name, value) in &plane.headers {
             let key = MetadataKey::<Ascii>::from_str(&name.to_ascii_lowercase());
             let (Ok(key), Ok(value)) = (key, MetadataValue::from_str(value)) else {
-                return Err(wrong(&format!("{name:?} is no valid header field")));
+                let address = plane.address();
+                let text =
+                    format!("the control plane {address:?}: {name:?} is no valid header field");
+                return Err(ServeError(text));
             };
             headers.append(key, value);
         }
         Ok(Self {
             ping_interval: plane.ping_interval,
-            origin,
             headers,
             connected,
             version: String::new(),
@@ -123,7 +108,7 @@ impl Client {
                 backoff.connected(begun.elapsed());
             }
             let pause = backoff.next();
-            let address = &self.plane.address;
+            let address = self.plane.address();
             let next = if pause.is_zero() {
                 "at once".to_owned()
             } else {
@@ -179,8 +164,8 @@ impl Client {
         send(&requests, self.first_request()).await?;
         let mut request = Request::new(ReceiverStream::new(outgoing));
         *request.metadata_mut() = self.headers.clone();
-        let mut client = Grpc::with_origin(channel, self.origin.clone())
-            .max_decoding_message_size(self.plane.max_message_bytes);
+        let mut client = Grpc::with_origin(channel, self.plane.xds.clone().unwrap_or_default())
+            .max_decoding_message_size(self.plane.xds_max_message_bytes);
         client
             .ready()
             .await
@@ -237,7 +222,7 @@ impl Client {
         DiscoveryRequest {
             version_info: self.version.clone(),
             node: Some(ClientNode {
-                id: self.plane.node_id.clone(),
+                id: self.plane.xds_node.clone(),
                 metadata: Some(metadata).filter(|metadata| !metadata.fields.is_empty()),
             }),
             type_url: TYPE_URL.to_owned(),
@@ -278,7 +263,7 @@ impl Client {
         let cause = cause.filter(|cause| !text.contains(cause.as_str()));
         let text = cause.map_or(text.clone(), |cause| format!("{text}: {cause}"));
         if status.code() == Code::OutOfRange {
-            let most = self.plane.max_message_bytes;
+            let most = self.plane.xds_max_message_bytes;
             return format!(
                 "{text}; a response has at most {most} bytes, by --xds-max-message-bytes or \
                  XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"
@@ -373,7 +358,7 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_maximum() {
         let seconds = |backoff: &mut Backoff| backoff.pause().as_secs();
-        let mut backoff = Backoff::new(&ControlPlane::new("gateway:18001"));
+        let mut backoff = Backoff::new(&ControlPlane::new("http://gateway:18001").expect("a URL"));
         assert_eq!([0; 3].map(|_| seconds(&mut backoff)), [3, 3, 3]);
         backoff.connected(Duration::ZERO);
         let pauses = [0; 6].map(|_| seconds(&mut backoff));

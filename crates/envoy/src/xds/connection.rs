@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response};
+use http::{Request, Response, Uri, uri::Scheme};
 use hyper::{
     body::Incoming,
     client::conn::http2::{self, SendRequest},
@@ -30,7 +30,7 @@ use tower::Service;
 use super::ControlPlane;
 use tower_ratelimit_service::{
     errors::ServeError,
-    tls::{ClientFiles, ClientTls, ConfigFiles as _},
+    tls::{ClientFiles, ConfigFiles as _},
 };
 
 /// How long the control plane may take to answer a ping.
@@ -87,13 +87,13 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// Opens a connection for bytes.
 pub(super) async fn open(plane: &ControlPlane) -> Result<Box<dyn Io>, String> {
-    let stream = TcpStream::connect(&plane.address).await;
+    let stream = TcpStream::connect(plane.address()).await;
     let stream = stream.map_err(|error| error.to_string())?;
     drop(stream.set_nodelay(true));
-    let Some(tls) = &plane.tls else {
+    if plane.xds.as_ref().and_then(Uri::scheme) != Some(&Scheme::HTTPS) {
         return Ok(Box::new(stream));
-    };
-    let (connector, name) = connector(plane, tls).map_err(|error| error.to_string())?;
+    }
+    let (connector, name) = connector(plane).map_err(|error| error.to_string())?;
     let shown = name.to_str().into_owned();
     let stream = connector.connect(name, stream).await;
     let stream = stream.map_err(|error| format!("TLS with {shown}: {error}"))?;
@@ -143,12 +143,10 @@ impl Service<Request<Body>> for Channel {
 }
 
 /// A connector by the files as they are now, and the name that the control plane's certificate must have.
-fn connector(
-    plane: &ControlPlane,
-    tls: &ClientTls,
-) -> Result<(TlsConnector, ServerName<'static>), ServeError> {
+fn connector(plane: &ControlPlane) -> Result<(TlsConnector, ServerName<'static>), ServeError> {
     let files = ClientFiles {
-        tls: tls.clone(),
+        authority: plane.xds_ca.clone(),
+        certificate: plane.xds_cert.clone().zip(plane.xds_key.clone()),
         names: [
             "the certificate for the control plane",
             "the key for the control plane",
@@ -157,7 +155,8 @@ fn connector(
     };
     let mut config = files.config(&files.read()?)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let name = tls.server_name.as_deref().unwrap_or_else(|| plane.host());
+    let name = plane.xds_server_name.as_deref();
+    let name = name.unwrap_or_else(|| plane.host());
     let name = ServerName::try_from(name.to_owned())
         .map_err(|_| ServeError(format!("{name:?} is no name of a control plane")))?;
     Ok((TlsConnector::from(Arc::new(config)), name))

@@ -43,6 +43,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{get, post, put},
 };
+use clap::{ArgAction, Args};
 use http::{
     HeaderMap, StatusCode,
     header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE},
@@ -60,35 +61,40 @@ pub use self::{
 use crate::{
     connections::{ConnectionLimits, MAX_CONNECTIONS, listen_unless_off, serve_routes},
     errors::{ServeError, counted},
+    options::{OrOff, address_or_off, defaults, on_or_off},
     rules_source::Source,
     shutdown::Stopped,
 };
 
 /// The admin service, and what operators see.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Operators")]
 #[non_exhaustive]
 pub struct OperatorSettings {
-    /// The address of the admin service: a loopback address, unless there is a token. Defaults to none: no such
-    /// service.
-    pub admin: Option<SocketAddr>,
-    /// The file with the token of the admin service, of at least 32 characters. Defaults to none.
-    pub token_file: Option<PathBuf>,
-    /// Further hosts that the admin service accepts. Defaults to none.
-    pub hosts: Vec<String>,
-    /// Whether the admin service and the log reveal keys, such as addresses. Defaults to false: they show digests.
+    /// The address of the admin service, for operators and `top`; off is no such service. An
+    /// address that other machines can reach needs --admin-token-file.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6070", value_parser = address_or_off)]
+    pub admin: OrOff,
+    /// A file with the token for operators, of at least 32 characters.
+    #[arg(long, value_name = "FILE")]
+    pub admin_token_file: Option<PathBuf>,
+    /// A further host name that the admin service accepts.
+    #[arg(long, value_name = "HOST", value_delimiter = ',')]
+    pub admin_host: Vec<String>,
+    /// Whether the admin service has a page of limits as they act.
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_or_off, action = ArgAction::Set)]
+    pub admin_page: bool,
+    /// Reveals keys, such as addresses, to operators and in the log. Default: digests.
+    #[arg(long)]
     pub reveal_keys: bool,
-    /// Whether the admin service has a page of limits as they act. The default is true.
-    pub page: bool,
 }
 
 impl Default for OperatorSettings {
+    /// Without the admin service.
     fn default() -> Self {
         Self {
             admin: None,
-            token_file: None,
-            hosts: Vec::new(),
-            reveal_keys: false,
-            page: true,
+            ..defaults(&[])
         }
     }
 }
@@ -155,9 +161,9 @@ impl Admin {
     /// The routes of a service that listens at this address.
     pub fn router(&self, address: SocketAddr, token: Option<String>, more: Router) -> Router {
         let settings = &self.0.settings;
-        let door = Guard::new(address, &settings.hosts, token);
+        let door = Guard::new(address, &settings.admin_host, token);
         let mut routes = Router::new();
-        if settings.page {
+        if settings.admin_page {
             routes = routes.route("/", get(live::page));
         }
         routes
@@ -219,7 +225,7 @@ impl AdminListener {
             return Ok(None);
         };
         let token = settings
-            .token_file
+            .admin_token_file
             .as_deref()
             .map(|file| read_secret(file, "--admin-token-file", "token"))
             .transpose()?;

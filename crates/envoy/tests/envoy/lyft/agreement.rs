@@ -19,7 +19,7 @@ use tower_ratelimit_envoy::{
 
 use super::{
     model::{Dice, Model, nodes, request},
-    rules_in_process::{Bench, SHORT_UNITS, START, rules},
+    rules_in_process::{Bench, SHORT_UNITS, START, modes, rules},
 };
 
 /// Generates rules and requests until this many requests were compared.
@@ -31,11 +31,10 @@ async fn agreement(requests: u64, limits: impl Fn(u64, Modes) -> (RateLimits, Ma
         let mut dice = Dice::new(seed, SHORT_UNITS);
         let (nodes, descriptors) = nodes(&mut dice, 3);
         let (shadow, quota) = (dice.one_in(10), dice.one_in(5));
-        let headers = [HeaderSet::Envoy];
-        let modes = Modes::default()
-            .shadow(shadow)
-            .quota(quota)
-            .headers(headers);
+        let modes = modes(|modes| {
+            (modes.shadow, modes.quota) = (shadow, quota);
+            modes.rls_headers = vec![HeaderSet::Envoy];
+        });
         let (limits, clock) = limits(seed, modes);
         let text = json!({"domain": "rl", "descriptors": descriptors}).to_string();
         limits.set_rules(rules(&text));

@@ -7,13 +7,13 @@ use std::env;
 use serde_json::json;
 use tower_ratelimit::clock::Timestamp;
 use tower_ratelimit_envoy::{
-    decide::{Modes, RateLimits},
+    decide::RateLimits,
     protobuf_messages::{Code, DescriptorStatus, RateLimitRequest},
 };
 
 use super::{
     model::{Dice, nodes, request},
-    rules_in_process::{Bench, SHORT_UNITS, START},
+    rules_in_process::{Bench, SHORT_UNITS, START, charge_admitted},
 };
 
 /// The status of each descriptor.
@@ -34,7 +34,8 @@ async fn denied_requests_leave_everything_as_it_was() {
     for seed in 0.. {
         let mut dice = Dice::new(seed, SHORT_UNITS);
         let (_, descriptors) = nodes(&mut dice, 3);
-        let modes = Modes::default().charge_admitted(true).quota(dice.one_in(5));
+        let mut modes = charge_admitted();
+        modes.quota = dice.one_in(5);
         let text = json!({"domain": "rl", "descriptors": descriptors}).to_string();
         let bench = Bench::with(&text, modes);
         let mut now = START * 1_000_000;

@@ -18,7 +18,7 @@ use tower_ratelimit_envoy::{
     protobuf_messages::{Code, RateLimitOverride, RateLimitRequest, Unit},
 };
 
-use super::rules_in_process::{Bench, descriptor, passes, reported, request};
+use super::rules_in_process::{Bench, charge_admitted, descriptor, passes, reported, request};
 
 const TEN: &str = "domain: rl
 descriptors:
@@ -308,7 +308,7 @@ async fn limit_of_the_descriptor_comes_before_the_rules() {
 async fn requests_of_too_many_parts_are_refused() {
     let most = vec!["a=1 +0"; 256];
     let entries = vec!["a=1"; 64].join(",");
-    for modes in [Modes::default(), Modes::default().charge_admitted(true)] {
+    for modes in [Modes::default(), charge_admitted()] {
         let bench = Bench::with(TEN, modes);
         let passes = bench.decide(&request(&most)).await.unwrap();
         assert_eq!(passes.statuses.len(), 256);

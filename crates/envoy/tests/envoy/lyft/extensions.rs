@@ -13,13 +13,13 @@ use tower_ratelimit::{
     limiter::{Call, Pending},
 };
 use tower_ratelimit_envoy::{
-    decide::{Modes, RateLimits},
+    decide::RateLimits,
     limiters_by_period::Counters,
     lyft::Rules,
     protobuf_messages::{Code, Unit},
 };
 
-use super::rules_in_process::{Bench, passes, reported, request, rules};
+use super::rules_in_process::{Bench, charge_admitted, passes, reported, request, rules};
 
 const OWN: &str = "domain: rl
 descriptors:
@@ -200,7 +200,7 @@ async fn cancelled_requests_refund_their_charges() {
             may_answer,
         }))
     });
-    let limits = RateLimits::new(counters, Modes::default().charge_admitted(true));
+    let limits = RateLimits::new(counters, charge_admitted());
     limits.set_rules(rules(LIMITS));
     let request = request(&["a=1 +3", "b=1 +2"]);
     let late = timeout(Duration::from_secs(1), limits.decide(&request)).await;
@@ -213,7 +213,7 @@ async fn cancelled_requests_refund_their_charges() {
 
 #[tokio::test]
 async fn only_requests_that_pass_are_charged_on_demand() {
-    let modes = || Modes::default().charge_admitted(true);
+    let modes = || charge_admitted();
     let bench = Bench::with(LIMITS, modes());
     charges_what_passes(&bench.limits).await;
 

@@ -2,13 +2,12 @@
 
 use tower_ratelimit_envoy::{
     HeaderSet,
-    decide::Modes,
     protobuf_messages::{
         Code, RateLimitOverride, RateLimitResponse, Struct, Unit, Value, ValueKind,
     },
 };
 
-use super::rules_in_process::{Bench, passes, reported, request};
+use super::rules_in_process::{Bench, modes, passes, reported, request};
 
 const MODES: &str = "domain: rl
 descriptors:
@@ -51,7 +50,7 @@ async fn shadowed_limit_is_counted_and_passes() {
 
 #[tokio::test]
 async fn global_shadow_mode_leaves_the_statuses() {
-    let bench = Bench::with(MODES, Modes::default().shadow(true));
+    let bench = Bench::with(MODES, modes(|modes| modes.shadow = true));
     bench.call(&["plain=1"]).await;
     let response = bench.call(&["plain=1"]).await;
     assert!(passes(&response));
@@ -79,7 +78,7 @@ async fn quotas_are_over_together() {
 /// Row 10: all except unlimited ones, also those that match nothing.
 #[tokio::test]
 async fn global_quota_mode_takes_in_what_matches_nothing() {
-    let bench = Bench::with(MODES, Modes::default().quota(true));
+    let bench = Bench::with(MODES, modes(|modes| modes.quota = true));
     assert!(passes(&bench.call(&["plain=1 +2", "unmatched"]).await));
     assert!(!passes(&bench.call(&["plain=1"]).await));
     assert!(
@@ -145,7 +144,10 @@ async fn headers_are_of_the_deciding_descriptor() {
         "key: plain\n    rate_limit: {unit: minute",
         "key: plain\n    rate_limit: {unit: hour",
     );
-    let bench = Bench::with(&rules, Modes::default().headers([HeaderSet::Envoy]));
+    let bench = Bench::with(
+        &rules,
+        modes(|modes| modes.rls_headers = vec![HeaderSet::Envoy]),
+    );
     let fields = |limit, remaining, reset| {
         [
             ("ratelimit-limit", limit),
@@ -184,7 +186,7 @@ async fn headers_are_those_of_the_settings() {
     let none = Bench::new(MODES);
     assert_eq!(headers(&none.call(&["plain=1"]).await), []);
     let sets = ["retry-after", "draft11", "legacy"].map(|word| word.parse().unwrap());
-    let bench = Bench::with(MODES, Modes::default().headers(sets));
+    let bench = Bench::with(MODES, modes(|modes| modes.rls_headers = sets.to_vec()));
     let about = |remaining| {
         let remaining: &str = remaining;
         [
@@ -239,7 +241,7 @@ fn field<'m>(metadata: &'m Struct, path: &str) -> Option<&'m ValueKind> {
 #[tokio::test]
 async fn metadata_is_that_of_the_descriptors_that_passed() {
     let text = |text: &str| ValueKind::StringValue(text.to_owned());
-    let bench = Bench::with(METADATA, Modes::default().metadata(true));
+    let bench = Bench::with(METADATA, modes(|modes| modes.metadata = true));
     let response = bench.call(&["one=1", "two=1 +2"]).await;
     let metadata = response.dynamic_metadata.unwrap();
     assert_eq!(field(&metadata, "domain"), Some(&text("rl")));

@@ -5,7 +5,7 @@ use tower_ratelimit::{
     clock::{ManualClock, Timestamp},
 };
 use tower_ratelimit_envoy::{
-    decide::{DecideError, Modes, RateLimits},
+    decide::{ChargedRequests, DecideError, Modes, RateLimits},
     limiters_by_period::Counters,
     lyft::Rules,
     protobuf_messages::{
@@ -106,4 +106,16 @@ pub(crate) fn reported(response: &RateLimitResponse) -> Vec<(bool, u32)> {
 
 pub(crate) fn passes(response: &RateLimitResponse) -> bool {
     response.overall_code() == Code::Ok
+}
+
+/// The default modes, changed.
+pub(crate) fn modes(change: impl FnOnce(&mut Modes)) -> Modes {
+    let mut modes = Modes::default();
+    change(&mut modes);
+    modes
+}
+
+/// Only requests that pass are charged.
+pub(crate) fn charge_admitted() -> Modes {
+    modes(|modes| modes.charge = ChargedRequests::Admitted)
 }

@@ -81,7 +81,7 @@ async fn forward(port: u16, to: u16) -> tokio::task::JoinSet<()> {
 async fn silent_control_plane_is_not_connected() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let mut settings = at(listener.local_addr().unwrap().port());
-    settings.starts_without_limits = true;
+    settings.xds_force_start = true;
     settings.ping_interval = Duration::from_millis(100);
     let service = Service::start(settings).await;
     let (_hung, _) = listener.accept().await.unwrap();
@@ -122,7 +122,7 @@ async fn response_that_is_too_large_changes_nothing() {
     let mut plane = Plane::start().await;
     plane.set("1", &[config("shop", &[("user", 100)])]);
     let mut settings = at(plane.port);
-    settings.max_message_bytes = 1_000;
+    settings.xds_max_message_bytes = 1_000;
     let service = Service::start(settings).await;
     plane.reply().await;
     let keys: Vec<String> = (0..200).map(|at| format!("key{at}")).collect();

@@ -34,7 +34,7 @@ pub(crate) struct Service {
 
 /// The control plane on this port, with short pauses.
 pub(crate) fn at(port: u16) -> ControlPlane {
-    let mut plane = ControlPlane::new(format!("127.0.0.1:{port}"));
+    let mut plane = ControlPlane::new(&format!("http://127.0.0.1:{port}")).unwrap();
     plane.initial_backoff = Duration::from_millis(50);
     plane.max_backoff = Duration::from_millis(200);
     plane.connect_retry = Duration::from_millis(50);
@@ -46,7 +46,7 @@ impl Service {
     pub(crate) fn launch(plane: ControlPlane) -> Self {
         let [grpc, http, admin] = [free_port(), free_port(), free_port()];
         let mut settings = Settings::new(Vec::new());
-        settings.xds = Some(plane);
+        settings.xds = plane;
         settings.grpc = (Ipv4Addr::LOCALHOST, grpc).into();
         settings.http = (Ipv4Addr::LOCALHOST, http).into();
         settings.operators.admin = Some((Ipv4Addr::LOCALHOST, admin).into());

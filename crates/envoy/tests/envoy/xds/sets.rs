@@ -16,7 +16,7 @@ use super::{
 async fn first_set_decides() {
     let mut plane = Plane::start().await;
     let mut settings = at(plane.port);
-    settings.node_id = "test".to_owned();
+    settings.xds_node = "test".to_owned();
     settings
         .node_metadata
         .insert("zone".to_owned(), "a".to_owned());
@@ -140,7 +140,7 @@ async fn set_is_whole() {
 async fn service_may_start_without_limits() {
     let mut plane = Plane::start().await;
     let mut settings = at(plane.port);
-    settings.starts_without_limits = true;
+    settings.xds_force_start = true;
     let service = Service::start(settings).await;
     // Envoy Gateway's liveness probe.
     service.becomes("/healthcheck", 200).await;
@@ -158,7 +158,7 @@ async fn service_may_start_without_limits() {
 async fn readiness_may_need_a_domain() {
     let mut plane = Plane::start().await;
     let mut settings = at(plane.port);
-    settings.starts_without_limits = true;
+    settings.xds_force_start = true;
     settings.ready_needs_domain = true;
     let service = Service::launch(settings);
     service.becomes("/healthcheck", 500).await;

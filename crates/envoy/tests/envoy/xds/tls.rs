@@ -7,7 +7,7 @@ use testkit::{
     programs::eventually,
     servers::certificates::{AUTHORITY, CLIENT, make_certificates, make_client_certificate},
 };
-use tower_ratelimit_envoy::{ClientTls, xds::ControlPlane};
+use tower_ratelimit_envoy::xds::ControlPlane;
 
 use super::{
     control_plane::{Plane, config},
@@ -22,11 +22,11 @@ fn certificates(folder: &Path) {
 
 fn with_tls(port: u16, folder: &Path) -> ControlPlane {
     let mut plane = at(port);
-    let mut tls = ClientTls::default();
-    tls.authority = Some(folder.join(AUTHORITY));
-    tls.certificate = Some((folder.join(CLIENT[0]), folder.join(CLIENT[1])));
-    plane.tls = Some(tls);
-    plane.starts_without_limits = true;
+    plane.xds = Some(format!("https://127.0.0.1:{port}").parse().unwrap());
+    plane.xds_ca = Some(folder.join(AUTHORITY));
+    plane.xds_cert = Some(folder.join(CLIENT[0]));
+    plane.xds_key = Some(folder.join(CLIENT[1]));
+    plane.xds_force_start = true;
     plane
 }
 
@@ -101,7 +101,7 @@ async fn name_of_the_control_plane_is_checked() {
     plane.set("1", &[config("shop", &[("user", 100)])]);
     let named = |name: &str| {
         let mut settings = with_tls(plane.port, folder.path());
-        settings.tls.as_mut().unwrap().server_name = Some(name.to_owned());
+        settings.xds_server_name = Some(name.to_owned());
         settings
     };
     let (wrong, right) = (named("envoy-gateway"), named("localhost"));
