@@ -4,7 +4,7 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use serde_json::{Value, json};
 use tower_ratelimit_envoy::{
-    lyft::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit, Rules},
+    lyft::{DescriptorExplanation, Rules},
     protobuf_messages::{Entry, RateLimitDescriptor},
 };
 
@@ -106,18 +106,13 @@ fn descriptors(arguments: &[String]) -> Result<Option<(String, Vec<RateLimitDesc
     Ok(Some((domain.clone(), descriptors.collect())))
 }
 
-fn entries_text<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> String {
-    let entries: Vec<String> = entries.into_iter().map(Entry::to_string).collect();
-    entries.join(",")
-}
-
 fn text(
     domain: &str,
     descriptor: &RateLimitDescriptor,
     explanation: &DescriptorExplanation,
 ) -> String {
-    let mut text = format!("{domain} {}\n", entries_text(&descriptor.entries));
     let entries: Vec<String> = descriptor.entries.iter().map(Entry::to_string).collect();
+    let mut text = format!("{domain} {}\n", entries.join(","));
     let width = entries
         .iter()
         .map(|entry| entry.chars().count())
@@ -125,59 +120,15 @@ fn text(
         .unwrap_or(0);
     for (at, entry) in entries.iter().enumerate() {
         let how = match explanation.steps.get(at) {
-            None if at == explanation.steps.len() => "nothing matches".to_owned(),
-            None => "not looked up".to_owned(),
-            Some(how) => matched(how),
+            None if at == explanation.steps.len() => "nothing matches",
+            None => "not looked up",
+            Some(how) => how,
         };
         // Writing to a string never fails.
         let _ = writeln!(text, "  {entry:width$}  {how}");
     }
-    let _ = writeln!(text, "{}", outcome(explanation));
+    let _ = writeln!(text, "{}", explanation.outcome);
     text
-}
-
-fn matched(how: &EntryMatch) -> String {
-    match how {
-        EntryMatch::Exact => "by key and value".to_owned(),
-        EntryMatch::Pattern(pattern) => format!("by the pattern {pattern:?}"),
-        _ => "by the key alone".to_owned(),
-    }
-}
-
-fn outcome(explanation: &DescriptorExplanation) -> String {
-    match &explanation.outcome {
-        DescriptorOutcome::UnknownDomain => "passes uncounted: no file has the domain".to_owned(),
-        DescriptorOutcome::NoMatch if explanation.steps.is_empty() => {
-            "passes uncounted: nothing matches".to_owned()
-        }
-        DescriptorOutcome::NoMatch => {
-            "passes uncounted: nothing matches all of it, and no other way is \
-                                       tried once an entry has matched"
-                .to_owned()
-        }
-        DescriptorOutcome::NoLimit => {
-            "passes uncounted: its last entry has no rate_limit".to_owned()
-        }
-        DescriptorOutcome::Replaced(name) => {
-            format!("passes uncounted: another limit of the request replaces {name:?}")
-        }
-        DescriptorOutcome::Unlimited => "passes uncounted: it is unlimited".to_owned(),
-        DescriptorOutcome::Limited(limit) => format!(
-            "counted by {}: {limit}, for {}",
-            limit.stats_name,
-            counted(limit)
-        ),
-        _ => "limited".to_owned(),
-    }
-}
-
-/// The entries of the counter.
-fn counted(limit: &ExplainedLimit) -> String {
-    let counted = limit.counted.iter().map(|(key, value)| Entry {
-        key: key.clone(),
-        value: value.clone(),
-    });
-    entries_text(&counted.collect::<Vec<_>>())
 }
 
 fn json(
@@ -185,14 +136,13 @@ fn json(
     descriptor: &RateLimitDescriptor,
     explanation: &DescriptorExplanation,
 ) -> Value {
-    let steps = explanation.steps.iter().map(matched);
     let mut value = json!({
         "domain": domain,
         "entries": descriptor.entries.iter().map(Entry::to_string).collect::<Vec<_>>(),
-        "matched": steps.collect::<Vec<_>>(),
-        "outcome": outcome(explanation),
+        "matched": explanation.steps,
+        "outcome": explanation.outcome,
     });
-    if let DescriptorOutcome::Limited(limit) = &explanation.outcome {
+    if let Some(limit) = &explanation.limit {
         value["limit"] = json!({
             "requests_per_unit": limit.requests,
             "unit": limit.unit.name(),
@@ -201,7 +151,7 @@ fn json(
             "shadow_mode": limit.shadow,
             "quota_mode": limit.is_quota,
             "stats_name": limit.stats_name,
-            "counted": counted(limit),
+            "counted": limit.counted,
         });
     }
     value

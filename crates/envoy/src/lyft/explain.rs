@@ -4,47 +4,19 @@ use std::fmt;
 
 use tower_ratelimit::Quota;
 
-use super::rules::{Limit, Matched, Rules};
+use super::rules::{Found, Matched, Rules};
 use crate::protobuf_messages::{Entry, RateLimitDescriptor, Unit};
 
 /// The path of a descriptor through the rules. Made by [`Rules::explain`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DescriptorExplanation {
-    /// The matches of the entries, up to the first without one.
-    pub steps: Vec<EntryMatch>,
-    /// The result.
-    pub outcome: DescriptorOutcome,
-}
-
-/// How an entry matched a descriptor of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EntryMatch {
-    /// By its key and value.
-    Exact,
-    /// By this pattern.
-    Pattern(String),
-    /// By its key alone.
-    KeyAlone,
-}
-
-/// The result of a descriptor's look-up.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum DescriptorOutcome {
-    /// No file has the domain.
-    UnknownDomain,
-    /// No descriptor matches the next entry.
-    NoMatch,
-    /// The matched descriptor has no limit; a deeper one may have one.
-    NoLimit,
-    /// Another limit of the request replaces its limit.
-    Replaced(String),
-    /// It is unlimited.
-    Unlimited,
-    /// It is limited.
-    Limited(Box<ExplainedLimit>),
+    /// How the entries matched, such as `by key and value`, up to the first without a match.
+    pub steps: Vec<String>,
+    /// The result, such as `passes uncounted: it is unlimited`.
+    pub outcome: String,
+    /// The limit that counts the descriptor, if one does.
+    pub limit: Option<ExplainedLimit>,
 }
 
 /// The limit of a descriptor.
@@ -65,8 +37,8 @@ pub struct ExplainedLimit {
     pub is_quota: bool,
     /// The name in statistics.
     pub stats_name: String,
-    /// The keys and values of its counter.
-    pub counted: Vec<(String, String)>,
+    /// The entries of its counter, such as `user=eve,path`.
+    pub counted: String,
 }
 
 impl Rules {
@@ -80,60 +52,82 @@ impl Rules {
             .iter()
             .filter_map(|descriptor| Some(self.find(domain, &descriptor.entries)?.limit));
         let replaced: Vec<&String> = limits.flat_map(|limit| &limit.replaces).collect();
-        let explain = |descriptor: &RateLimitDescriptor| DescriptorExplanation {
-            steps: self.matches(domain, &descriptor.entries),
-            outcome: self.outcome(domain, &descriptor.entries, &replaced),
+        let explain = |descriptor: &RateLimitDescriptor| {
+            let steps = self.way(domain, &descriptor.entries).into_iter();
+            let steps: Vec<_> = steps.map(|step| step.matched.to_string()).collect();
+            let limit = self.limit(domain, &descriptor.entries, steps.len(), &replaced);
+            DescriptorExplanation {
+                steps,
+                outcome: match &limit {
+                    Ok(limit) => {
+                        let ExplainedLimit {
+                            stats_name,
+                            counted,
+                            ..
+                        } = limit;
+                        format!("counted by {stats_name}: {limit}, for {counted}")
+                    }
+                    Err(why) => format!("passes uncounted: {why}"),
+                },
+                limit: limit.ok(),
+            }
         };
         descriptors.iter().map(explain).collect()
     }
 
-    fn matches(&self, domain: &str, entries: &[Entry]) -> Vec<EntryMatch> {
-        let way = self.way(domain, entries);
-        let matches = way.iter().map(|step| match step.matched {
-            Matched::Exact => EntryMatch::Exact,
-            Matched::Pattern(pattern) => EntryMatch::Pattern(pattern.to_owned()),
-            Matched::KeyAlone => EntryMatch::KeyAlone,
-        });
-        matches.collect()
-    }
-
-    fn outcome(&self, domain: &str, entries: &[Entry], replaced: &[&String]) -> DescriptorOutcome {
+    /// The limit of a descriptor of which this many entries matched, or why there is none.
+    fn limit(
+        &self,
+        domain: &str,
+        entries: &[Entry],
+        steps: usize,
+        replaced: &[&String],
+    ) -> Result<ExplainedLimit, String> {
         if !self.knows(domain) {
-            return DescriptorOutcome::UnknownDomain;
+            return Err("no file has the domain".to_owned());
         }
         let Some(found) = self.find(domain, entries) else {
-            return if self.way(domain, entries).len() == entries.len() {
-                DescriptorOutcome::NoLimit
-            } else {
-                DescriptorOutcome::NoMatch
+            let why = match steps {
+                _ if steps == entries.len() => "its last entry has no rate_limit",
+                0 => "nothing matches",
+                _ => {
+                    "nothing matches all of it, and no other way is tried once an entry has matched"
+                }
             };
+            return Err(why.to_owned());
         };
-        let limit = found.limit;
-        let Some(unit) = limit.unit else {
-            return DescriptorOutcome::Unlimited;
-        };
+        let Found { limit, .. } = found;
+        let unit = limit.unit.ok_or("it is unlimited")?;
         if replaced.contains(&&limit.name) {
-            return DescriptorOutcome::Replaced(limit.name.clone());
+            return Err(format!(
+                "another limit of the request replaces {:?}",
+                limit.name
+            ));
         }
-        let Limit {
-            requests,
-            unit_multiplier,
-            shadow,
-            ..
-        } = *limit;
-        let counted = found.counted(entries);
-        DescriptorOutcome::Limited(Box::new(ExplainedLimit {
-            requests,
+        let counted = found.counted(entries).map(|(key, value)| {
+            let [key, value] = [key, value].map(str::to_owned);
+            Entry { key, value }.to_string()
+        });
+        Ok(ExplainedLimit {
+            requests: limit.requests,
             unit,
-            unit_multiplier: unit_multiplier.unwrap_or(1),
+            unit_multiplier: limit.unit_multiplier.unwrap_or(1),
             quota: limit.quota_of_its_own,
-            shadow,
+            shadow: limit.shadow,
             is_quota: limit.quota,
             stats_name: found.stats_name(domain, entries).to_string(),
-            counted: counted
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .collect(),
-        }))
+            counted: counted.collect::<Vec<_>>().join(","),
+        })
+    }
+}
+
+impl fmt::Display for Matched<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact => f.write_str("by key and value"),
+            Self::Pattern(pattern) => write!(f, "by the pattern {pattern:?}"),
+            Self::KeyAlone => f.write_str("by the key alone"),
+        }
     }
 }
 

@@ -20,7 +20,7 @@ mod rules_parser;
 mod yaml11_types;
 
 pub use self::{
-    explain::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit},
+    explain::{DescriptorExplanation, ExplainedLimit},
     limit_names::StatsName,
     rules::{Builder, Rules},
 };
