@@ -10,6 +10,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use metrics::counter;
 use tokio::{task::JoinError, time::Instant};
 use tower_ratelimit::{Decision, Key, decision::Op, observe::TopKeys, reject::quota_exceeded};
 
@@ -21,7 +22,6 @@ pub(crate) use self::{
     reservation::ReservedUnits,
 };
 use crate::{
-    event_counts,
     limiters_by_period::{Charge, Counters, Measure},
     lyft::{Rules, StatsName, TooManyOrders, merge_metadata},
     protobuf_messages::{
@@ -518,7 +518,8 @@ impl RateLimits {
                 continue;
             };
             if let Some(reason) = decision.degraded_by() {
-                event_counts::rls_degraded(reason.as_str());
+                counter!("ratelimit_degraded_total", "policy" => "rls", "reason" => reason.as_str())
+                    .increment(1);
             }
             if decision.is_denied() && !limited.charge.is_refund {
                 let RateLimitDescriptor { entries, limit, .. } = descriptor;

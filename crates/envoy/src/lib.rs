@@ -72,13 +72,10 @@ mod response_headers;
 pub mod limiters_by_period;
 pub mod reference_statistics;
 
-mod event_counts;
-
 pub mod decide;
 
 pub mod check_route;
 pub mod http_routes;
-mod reflection;
 pub mod rls;
 
 pub mod rlqs;

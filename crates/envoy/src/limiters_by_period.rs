@@ -8,12 +8,13 @@ use std::{
 };
 
 use tokio::time::Instant;
+use tokio_util::either::Either;
 use tower_ratelimit::{
     AnyLimiter, ConfigError, Decision, Key, Limiter, LimiterError, LocalLimiter, LocalStore,
     OnFailure, Quota, RedisLimiter, RedisStore,
     decision::Op,
-    limiter::{self, Call, OpRef, Pending, RequestQuota, Tier},
-    shared::{RedisFuture, RedisLimiterBuilder},
+    limiter::{self, Call, OpRef, RequestQuota, Tier},
+    shared::RedisLimiterBuilder,
 };
 
 use tower_ratelimit_service::store::Store;
@@ -41,12 +42,6 @@ type MakeLimiter = Box<dyn Fn(Quota, &str) -> Result<Counter, ConfigError> + Sen
 enum Counter {
     Any(AnyLimiter),
     Redis(RedisLimiter),
-}
-
-/// A call of a limiter that has started.
-enum Started {
-    Any(Pending<<AnyLimiter as Limiter>::Future>),
-    Redis(Pending<RedisFuture>),
 }
 
 /// How a key is counted.
@@ -160,14 +155,10 @@ impl Counters {
         });
         let charges = [limiter::Charge::new(key, op).tier(&tier)];
         let call = Call::of(&charges);
-        let started = match self.limiter(charge.measure)? {
-            Counter::Any(limiter) => Started::Any(limiter.call(&call)),
-            Counter::Redis(limiter) => Started::Redis(limiter.call_within(within, &call)),
-        };
-        Ok(async move {
-            match started {
-                Started::Any(pending) => pending.await,
-                Started::Redis(pending) => pending.await,
+        Ok(match self.limiter(charge.measure)? {
+            Counter::Any(limiter) => Either::Left(limiter.call(&call).into_future()),
+            Counter::Redis(limiter) => {
+                Either::Right(limiter.call_within(within, &call).into_future())
             }
         })
     }

@@ -3,6 +3,13 @@
 //! limit quota service, `envoy.service.rate_limit_quota.v3`; and of reservations, `kuadrant.service.ratelimit.v1`.
 //!
 //! Written by hand, so that no build needs protoc. `proto/` describes the same messages, and tests compare them.
+//! `proto/descriptors.binpb` holds its files as protoc compiles them. After a change of these files or of the messages,
+//! make it again in `crates/envoy/`:
+//!
+//! ```sh
+//! protoc -I proto --include_imports --descriptor_set_out=proto/descriptors.binpb \
+//!     envoy/service/ratelimit/v3/rls.proto kuadrant/service/ratelimit/v1/ratelimit.proto
+//! ```
 #![allow(
     clippy::exhaustive_structs,
     clippy::exhaustive_enums,
@@ -14,6 +21,9 @@
 use std::{collections::BTreeMap, fmt};
 
 pub use prost_types::{Any, Duration, Struct, Value, value::Kind as ValueKind};
+
+/// The compiled files of `proto/`, for the reflection service.
+pub(crate) const DESCRIPTORS: &[u8] = include_bytes!("../proto/descriptors.binpb");
 
 /// The most descriptors of a request, which is untrusted: each costs time and memory.
 pub(crate) const MAX_DESCRIPTORS: usize = 256;
@@ -451,4 +461,143 @@ pub struct CommitResponse {
     /// Whether the reserved units that were not used went back.
     #[prost(bool, tag = "1")]
     pub reservation_released: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+    use crate::protobuf_descriptors::Described;
+
+    #[test]
+    fn messages_are_as_described() {
+        let described = Described::read(DESCRIPTORS);
+        let text = || "x".to_owned();
+        let entry = Entry {
+            key: text(),
+            value: text(),
+        };
+        let descriptor = RateLimitDescriptor {
+            entries: vec![entry],
+            limit: Some(RateLimitOverride {
+                requests_per_unit: 1,
+                unit: Unit::Week.into(),
+                unit_multiplier: Some(2),
+            }),
+            hits_addend: Some(3),
+            is_negative_hits: true,
+        };
+        let request = RateLimitRequest {
+            domain: text(),
+            descriptors: vec![descriptor],
+            hits_addend: 4,
+        };
+        let name = ".envoy.service.ratelimit.v3.RateLimitRequest";
+        let mut fields = described.fields(name, &request.encode_to_vec());
+
+        let kinds = [
+            ValueKind::NumberValue(1.5),
+            ValueKind::StringValue(text()),
+            ValueKind::BoolValue(true),
+            ValueKind::NullValue(0),
+        ];
+        let list = Value::from(kinds.map(Value::from).to_vec());
+        let inner = Struct {
+            fields: [(text(), list)].into(),
+        };
+        let metadata = Struct {
+            fields: [(text(), ValueKind::StructValue(inner).into())].into(),
+        };
+        let header = || {
+            vec![HeaderValue {
+                key: text(),
+                value: text(),
+            }]
+        };
+        let response = RateLimitResponse {
+            overall_code: Code::Ok.into(),
+            statuses: vec![DescriptorStatus {
+                code: Code::OverLimit.into(),
+                current_limit: Some(RateLimit {
+                    requests_per_unit: 1,
+                    unit: Unit::Day.into(),
+                    name: text(),
+                    unit_multiplier: Some(2),
+                }),
+                limit_remaining: 3,
+                duration_until_reset: Some(Duration {
+                    seconds: 4,
+                    nanos: 5,
+                }),
+            }],
+            response_headers_to_add: header(),
+            request_headers_to_add: header(),
+            raw_body: vec![1],
+            dynamic_metadata: Some(metadata),
+        };
+        let name = ".envoy.service.ratelimit.v3.RateLimitResponse";
+        fields.extend(described.fields(name, &response.encode_to_vec()));
+
+        fields.retain(|field| field.starts_with(".envoy."));
+        assert_eq!(fields, described.all_fields(".envoy."));
+    }
+
+    #[test]
+    fn messages_of_reservations_are_as_described() {
+        let described = Described::read(DESCRIPTORS);
+        let package = ".kuadrant.service.ratelimit.v1.";
+        let of =
+            |name: &str, message: &[u8]| described.fields(&format!("{package}{name}"), message);
+        let text = || "x".to_owned();
+        let ttl = Duration {
+            seconds: 1,
+            nanos: 2,
+        };
+        let reserve = ReserveRequest {
+            domain: text(),
+            descriptors: vec![RateLimitDescriptor::default()],
+            amount: 3,
+            ttl: Some(ttl),
+        };
+        let reserved = ReserveResponse {
+            code: Code::OverLimit.into(),
+            reservation_id: text(),
+        };
+        let commit = CommitRequest {
+            domain: text(),
+            descriptors: vec![RateLimitDescriptor::default()],
+            reservation_id: text(),
+            actual_amount: 4,
+        };
+        let committed = CommitResponse {
+            reservation_released: true,
+        };
+        let mut fields = of("ReserveRequest", &reserve.encode_to_vec());
+        fields.extend(of("ReserveResponse", &reserved.encode_to_vec()));
+        fields.extend(of("CommitRequest", &commit.encode_to_vec()));
+        fields.extend(of("CommitResponse", &committed.encode_to_vec()));
+        fields.retain(|field| field.starts_with(package));
+        assert_eq!(fields, described.all_fields(package));
+    }
+
+    #[test]
+    fn enums_are_as_described() {
+        let described = Described::read(DESCRIPTORS);
+        let values = |name: &str| described.values(name);
+        let codes = [Code::Unknown, Code::Ok, Code::OverLimit];
+        let codes = codes.map(|code| (code.name().to_owned(), code.into()));
+        let response = ".envoy.service.ratelimit.v3.RateLimitResponse";
+        assert_eq!(values(&format!("{response}.Code")), codes.into());
+
+        let known = Unit::UNITS.map(|(_, unit, _)| unit);
+        let units = || known.into_iter().chain([Unit::Unknown]);
+        let named = |unit: Unit| (unit.name(), i32::from(unit));
+        let of_limits = values(&format!("{response}.RateLimit.Unit"));
+        assert_eq!(of_limits, units().map(named).collect());
+        // The unit of an override has no week.
+        let of_overrides = units().filter(|unit| *unit != Unit::Week).map(named);
+        let described = values(".envoy.type.v3.RateLimitUnit");
+        assert_eq!(described, of_overrides.collect());
+    }
 }

@@ -17,6 +17,7 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use metrics::counter;
 use prost::Message as _;
 use ring::{
     hmac,
@@ -27,14 +28,15 @@ use tower::Service;
 
 use crate::{
     decide::{RateLimits, ReservedUnits},
-    event_counts,
     protobuf_messages::{
         Code, CommitRequest, CommitResponse, RateLimitDescriptor, RateLimitRequest, ReserveRequest,
         ReserveResponse,
     },
     rls::{BoxFuture, by_deadline, code_of, known_domain, status_of, unary},
 };
-use tower_ratelimit_service::{ServeError, admin::read_secret, telemetry::Caller};
+use tower_ratelimit_service::{
+    ServeError, admin::read_secret, metrics::RESERVATIONS, telemetry::Caller,
+};
 
 /// The service's name.
 pub const NAME: &str = "kuadrant.service.ratelimit.v1.RateLimitService";
@@ -109,7 +111,7 @@ impl ReservationService {
             Ok(answer) => answer.code().name(),
             Err(status) => code_of(status),
         };
-        self.count(domain, "reserve", code);
+        self.count(&domain, "reserve", code);
         answer
     }
 
@@ -121,7 +123,7 @@ impl ReservationService {
             Ok(_) => "NOT_RELEASED",
             Err(status) => code_of(status),
         };
-        self.count(domain, "commit", code);
+        self.count(&domain, "commit", code);
         answer
     }
 
@@ -212,8 +214,9 @@ impl ReservationService {
         Ok(request)
     }
 
-    fn count(&self, domain: String, call: &'static str, code: &'static str) {
-        event_counts::reservation_answered(known_domain(&self.0.limits, domain), call, code);
+    fn count(&self, domain: &str, call: &'static str, code: &'static str) {
+        let domain = known_domain(&self.0.limits, domain);
+        counter!(RESERVATIONS, "domain" => domain, "call" => call, "code" => code).increment(1);
     }
 }
 

@@ -9,7 +9,11 @@ use std::{
 };
 
 use hyper::body::Buf as _;
-use prost::Message;
+use metrics::{SharedString, counter, histogram};
+use prost::{
+    Message,
+    encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field},
+};
 use tokio::time::Instant;
 use tonic::{
     Request, Response, Status,
@@ -23,10 +27,12 @@ use tower::{Service, service_fn};
 
 use crate::{
     decide::{DecideError, RateLimits},
-    event_counts,
     protobuf_messages::{MAX_DESCRIPTORS, MAX_ENTRIES, RateLimitRequest, RateLimitResponse},
 };
-use tower_ratelimit_service::telemetry::Caller;
+use tower_ratelimit_service::{
+    metrics::{RLS_DURATION, RLS_REQUESTS},
+    telemetry::Caller,
+};
 
 /// The service's name, also for the health service.
 pub const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
@@ -85,8 +91,9 @@ async fn should_rate_limit(
         Ok(answer) => answer.overall_code().name(),
         Err(status) => code_of(status),
     };
-    let domain = known_domain(&limits, request.into_inner().domain);
-    event_counts::rls_answered(domain, code, began_at.elapsed());
+    let domain = known_domain(&limits, &request.get_ref().domain);
+    histogram!(RLS_DURATION, "domain" => domain.clone(), "code" => code).record(began_at.elapsed());
+    counter!(RLS_REQUESTS, "domain" => domain, "code" => code).increment(1);
     answer
 }
 
@@ -147,10 +154,12 @@ pub(crate) fn code_of(status: &Status) -> &'static str {
     }
 }
 
-/// The domain for metrics; `None` if no rules have it, since clients could invent any number.
-pub(crate) fn known_domain(limits: &RateLimits, domain: String) -> Option<String> {
-    let rules = limits.rules();
-    Some(domain).filter(|domain| rules.is_some_and(|rules| rules.knows(domain)))
+/// The domain for metrics, or one for all that no rules have: clients could invent any number.
+pub(crate) fn known_domain(limits: &RateLimits, domain: &str) -> SharedString {
+    match limits.rules() {
+        Some(rules) if rules.knows(domain) => domain.to_owned().into(),
+        _ => SharedString::const_str("unknown"),
+    }
 }
 
 /// The caller's timeout, if it sends one.
@@ -240,42 +249,20 @@ fn fits(message: &[u8]) -> bool {
 }
 
 /// The fields of a message that have a length, and their numbers, up to the first invalid one.
-pub(crate) fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+pub(crate) fn fields(mut message: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     std::iter::from_fn(move || {
         loop {
-            let key = varint(&mut message)?;
-            let length = match key & 7 {
-                0 => {
-                    varint(&mut message)?;
-                    continue;
-                }
-                1 => 8,
-                2 => usize::try_from(varint(&mut message)?).ok()?,
-                // The ends of a group: its fields are read as if there was no group.
-                3 | 4 => 0,
-                5 => 4,
-                _ => return None,
-            };
+            let (number, kind) = decode_key(&mut message).ok()?;
+            if kind != WireType::LengthDelimited {
+                skip_field(kind, number, &mut message, DecodeContext::default()).ok()?;
+                continue;
+            }
+            let length = usize::try_from(decode_varint(&mut message).ok()?).ok()?;
             let (field, rest) = message.split_at_checked(length)?;
             message = rest;
-            if key & 7 == 2 {
-                return Some((key >> 3, field));
-            }
+            return Some((number, field));
         }
     })
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for at in 0..10 {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f) << (7 * at);
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::{
     descriptor_source::{DescriptorSource, shares_route},
     http_routes,
     limiters_by_period::Counters,
-    reflection,
+    protobuf_messages::DESCRIPTORS,
     reservations::{self, ReservationKey, ReservationService},
     rlqs::{self, RateLimitQuotaService},
     rls, xds,
@@ -443,9 +443,16 @@ impl Servers {
 
 /// The gRPC services.
 fn services(parts: &Parts, health: HealthServer<impl Health>) -> Router {
+    // For tools such as grpcurl; older ones call version 1alpha.
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    const VALID: &str = "the committed descriptors are valid";
     let services = Routes::new(health)
-        .add_service(reflection::service())
-        .add_service(reflection::alpha_service())
+        .add_service(reflection().build_v1().expect(VALID))
+        .add_service(reflection().build_v1alpha().expect(VALID))
         .add_service(rls::service(parts.limits.clone()))
         .add_service(parts.reservations.clone());
     let services = match &parts.quotas {

@@ -26,7 +26,6 @@
 //!
 //! A module imports only from those above it, so this file can be read from the top.
 
-mod event_counts;
 mod settings;
 
 mod hop_by_hop_headers;

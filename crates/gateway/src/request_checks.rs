@@ -10,6 +10,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::Poll,
+    time::Instant,
 };
 
 use axum::{
@@ -24,7 +25,7 @@ use http::{
     uri::Authority,
 };
 use http_body::Body as _;
-use metrics::Counter;
+use metrics::{Counter, Histogram, counter, histogram};
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore, watch},
@@ -42,7 +43,6 @@ use tower_ratelimit_rulefile::pattern::Host;
 use tower_service::Service as _;
 use tracing::warn;
 
-use crate::event_counts::{self, Answers};
 use crate::{
     bodies::CallBody,
     denied_page::{self, CallOrProblem, DeniedPage, ReadCall, problem, too_many},
@@ -56,6 +56,7 @@ use tower_ratelimit_service::{
     connections::{ConnectionSlots, Peer, PerClient, RequestBody},
     cors::CorsFields,
     errors::ServeError,
+    metrics::{GATEWAY_DURATION, GATEWAY_REQUESTS, REFUSED_WAITS},
     shutdown::Draining,
 };
 
@@ -338,12 +339,14 @@ impl BodyWaits {
     /// At most `most` requests wait: beyond that, requests are decided without a body that has to be awaited.
     pub(crate) fn new(rules: RulesHandle, most: u32) -> Self {
         let of_body = rules.clone();
+        let refused = counter!(REFUSED_WAITS);
+        refused.increment(0);
         Self {
             rules,
             declared: DeclaredLayer::by(move |parts| of_body.spend_body(parts)),
             room: Arc::new(Semaphore::new(most as usize)),
             clients: Arc::default(),
-            refused: event_counts::refused_waits(),
+            refused,
         }
     }
 
@@ -491,6 +494,56 @@ impl Drop for UnreadRequest<'_> {
             let check = self.rules.check(self.parts, None, false);
             runtime.spawn(async move { drop(check.await) });
         }
+    }
+}
+
+/// The classes of statuses, and the label of a request whose client left before the response.
+const CODES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "cancelled"];
+
+/// Counts responses. Each series exists from the start, so that Prometheus sees the first event as an increase.
+struct Answers([(Counter, Histogram); CODES.len()]);
+
+/// A request without a response.
+struct PendingRequest<'a> {
+    answers: &'a Answers,
+    since: Instant,
+    code: usize,
+}
+
+impl Answers {
+    /// Counts in the recorder installed at this time.
+    fn new() -> Self {
+        let series = |code| {
+            let requests = counter!(GATEWAY_REQUESTS, "code" => code);
+            requests.increment(0);
+            (requests, histogram!(GATEWAY_DURATION, "code" => code))
+        };
+        Self(CODES.map(series))
+    }
+
+    /// Starts a request, which counts as cancelled until it gets a response.
+    fn begin(&self) -> PendingRequest<'_> {
+        PendingRequest {
+            answers: self,
+            since: Instant::now(),
+            code: CODES.len() - 1,
+        }
+    }
+}
+
+impl PendingRequest<'_> {
+    /// Counts the request by the status of its response, which has begun.
+    fn respond(mut self, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100);
+        self.code = class.clamp(1, 5) - 1;
+    }
+}
+
+impl Drop for PendingRequest<'_> {
+    fn drop(&mut self) {
+        let (requests, seconds) = &self.answers.0[self.code];
+        requests.increment(1);
+        seconds.record(self.since.elapsed());
     }
 }
 

@@ -30,6 +30,7 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
+use metrics::{Counter, counter};
 use tokio::{
     net::TcpStream,
     sync::watch,
@@ -42,7 +43,6 @@ use tokio_rustls::rustls::{
 use tower_service::Service;
 use tracing::warn;
 
-use crate::event_counts::UpstreamErrors;
 use crate::{
     bodies::{Upload, UploadError},
     settings::{Settings, Upstream, UpstreamHttp},
@@ -50,6 +50,7 @@ use crate::{
 use tower_ratelimit_service::{
     connections::MAX_FIELDS,
     errors::ServeError,
+    metrics::UPSTREAM_ERRORS,
     tls::{ClientFiles, ReloadedFiles},
 };
 
@@ -595,28 +596,22 @@ pub(crate) enum Cause {
 }
 
 impl Cause {
-    /// The labels, in the order of the variants.
-    const LABELS: [&str; 7] = [
-        "connect",
-        "tls",
-        "closed",
-        "too_large",
-        "invalid",
-        "timeout",
-        "other",
+    /// The labels and the texts, in the order of the variants.
+    const NAMES: [(&str, &str); 7] = [
+        ("connect", "no connection to the upstream"),
+        ("tls", "no connection by TLS to the upstream"),
+        (
+            "closed",
+            "the upstream closed the connection before its response",
+        ),
+        (
+            "too_large",
+            "the header of the upstream's response is too large",
+        ),
+        ("invalid", "the upstream's response cannot be handed on"),
+        ("timeout", "the upstream did not respond within --timeout"),
+        ("other", "the upstream failed"),
     ];
-
-    const fn text(self) -> &'static str {
-        match self {
-            Self::Connect => "no connection to the upstream",
-            Self::Tls => "no connection by TLS to the upstream",
-            Self::Closed => "the upstream closed the connection before its response",
-            Self::TooLarge => "the header of the upstream's response is too large",
-            Self::Invalid => "the upstream's response cannot be handed on",
-            Self::Timeout => "the upstream did not respond within --timeout",
-            Self::Other => "the upstream failed",
-        }
-    }
 
     /// The cause of an error.
     fn of(error: &Refusal) -> Self {
@@ -666,7 +661,7 @@ fn sources<'e>(
 /// The failures of one upstream.
 pub(crate) struct Failures {
     upstream: Upstream,
-    counters: UpstreamErrors<7>,
+    counters: [Counter; 7],
     /// For each cause, when it was last logged, and the number of failures since.
     logged: Mutex<[(Option<Instant>, u64); 7]>,
 }
@@ -675,7 +670,12 @@ impl Failures {
     pub(crate) fn new(upstream: Upstream) -> Self {
         Self {
             upstream,
-            counters: UpstreamErrors::new(Cause::LABELS),
+            // Each series exists from the start, so that Prometheus sees the first event as an increase.
+            counters: Cause::NAMES.map(|(cause, _)| {
+                let errors = counter!(UPSTREAM_ERRORS, "cause" => cause);
+                errors.increment(0);
+                errors
+            }),
             logged: Mutex::default(),
         }
     }
@@ -701,7 +701,7 @@ impl Failures {
     /// Counts a failure, and logs it unless its cause was logged within the last minute.
     pub(crate) fn note(&self, cause: Cause, details: &str) {
         let at = cause as usize;
-        self.counters.count(at);
+        self.counters[at].increment(1);
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, more) = &mut logged[at];
         if last.is_some_and(|last| last.elapsed() < PAUSE) {
@@ -711,7 +711,7 @@ impl Failures {
         *last = Some(Instant::now());
         let more = std::mem::take(more);
         drop(logged);
-        let (text, upstream) = (cause.text(), &self.upstream);
+        let ((_, text), upstream) = (Cause::NAMES[at], &self.upstream);
         match more {
             0 => warn!("{text} ({upstream}){details}"),
             _ => warn!("{text} ({upstream}){details}; {more} more since the last such line"),

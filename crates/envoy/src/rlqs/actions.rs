@@ -2,8 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use metrics::{counter, gauge};
 use prost::Message as _;
 use tower_ratelimit::Key;
+use tower_ratelimit_service::metrics::{RLQS_ASSIGNMENTS, RLQS_BUCKETS, RLQS_REFUSED};
 
 use super::{
     client_share::{DivisibleRate, Share},
@@ -11,7 +13,6 @@ use super::{
 };
 use crate::{
     decide::{BucketLimit, CountedLimit},
-    event_counts,
     limiters_by_period::Measure,
     protobuf_messages::{
         self, AbandonAction, Action, BlanketRule, BucketAction, BucketId, QuotaAssignment,
@@ -55,12 +56,12 @@ pub(super) struct Buckets(HashMap<RowId, (u64, Arc<[u8]>)>);
 impl Buckets {
     pub(super) fn insert(&mut self, row: RowId, stream: u64, id: &Arc<[u8]>) {
         self.0.insert(row, (stream, Arc::clone(id)));
-        event_counts::rlqs_buckets(1.0);
+        gauge!(RLQS_BUCKETS).increment(1.0);
     }
 
     pub(super) fn remove(&mut self, row: RowId) {
         if self.0.remove(&row).is_some() {
-            event_counts::rlqs_buckets(-1.0);
+            gauge!(RLQS_BUCKETS).decrement(1.0);
         }
     }
 
@@ -77,7 +78,7 @@ impl Buckets {
         action: impl FnOnce(&BucketId) -> [BucketAction; PARTS],
     ) {
         if let Some((stream, id)) = self.0.get(&row) {
-            event_counts::rlqs_assigned(kind);
+            count_assigned(kind);
             let id = BucketId::decode(id.as_ref()).unwrap_or_default();
             actions.entry(*stream).or_default().extend(action(&id));
         }
@@ -91,6 +92,16 @@ impl Buckets {
     ) {
         self.add(actions, row, kind(rule), |id| [blanket(id, rule, ttl)]);
     }
+}
+
+/// Counts an action: `share`, `units`, `allow`, `deny` or `abandon`.
+pub(super) fn count_assigned(kind: &'static str) {
+    counter!(RLQS_ASSIGNMENTS, "kind" => kind).increment(1);
+}
+
+/// Counts a bucket that gets no share, or a stream that ends.
+pub(super) fn count_refused(reason: &'static str) {
+    counter!(RLQS_REFUSED, "reason" => reason).increment(1);
 }
 
 /// The kind of a blanket in metrics.

@@ -14,6 +14,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use http::HeaderName;
+use metrics::gauge;
 use serde_json::{Value, json};
 use tokio::{
     sync::{Notify, Semaphore, mpsc},
@@ -26,7 +27,10 @@ use tower_ratelimit::{
     shared::{CompareAndSwap as _, RedisValues, Versioned, Write},
     store::{StoreError, StoreErrorKind},
 };
-use tower_ratelimit_service::options::{defaults, time};
+use tower_ratelimit_service::{
+    metrics::RLQS_STREAMS,
+    options::{defaults, time},
+};
 use tracing::warn;
 
 use super::{
@@ -40,7 +44,6 @@ use super::{
 };
 use crate::{
     decide::{CountedLimit, RateLimits},
-    event_counts,
     protobuf_messages::{BlanketRule, BucketAction, RateLimitQuotaResponse},
 };
 
@@ -180,7 +183,7 @@ impl Shares {
         let starts = !state.is_ticking;
         state.is_ticking = true;
         drop(state);
-        event_counts::rlqs_streams(1.0);
+        gauge!(RLQS_STREAMS).increment(1.0);
         if starts {
             tokio::spawn(self.clone().tick_while_used());
         }
@@ -190,7 +193,7 @@ impl Shares {
     /// Closes a stream after its rows have left.
     pub(super) fn close(&self, stream: u64) {
         self.state().streams.remove(&stream);
-        event_counts::rlqs_streams(-1.0);
+        gauge!(RLQS_STREAMS).decrement(1.0);
     }
 
     /// Ends all streams, and those to come.
@@ -371,7 +374,7 @@ impl State {
             if let Err(error) = outbox.answers.try_send(Ok(response)) {
                 // Otherwise the client has ended the stream.
                 if matches!(error, mpsc::error::TrySendError::Full(_)) {
-                    event_counts::rlqs_refused("unread");
+                    actions::count_refused("unread");
                 }
                 outbox.end.notify_one();
                 self.streams.remove(&stream);
@@ -506,9 +509,7 @@ impl Shares {
         }
         self.change(subject, excess, |pool, now| {
             let refused = applied.refused.clone();
-            refused
-                .iter()
-                .for_each(|_| event_counts::rlqs_refused("rows"));
+            refused.iter().for_each(|_| actions::count_refused("rows"));
             (pool.written(&applied, now), refused)
         });
         Ok(true)

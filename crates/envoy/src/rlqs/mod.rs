@@ -120,7 +120,7 @@ fn few_fields(message: &[u8]) -> Result<(), Status> {
 }
 
 fn fits(message: &[u8]) -> bool {
-    let with = |number| move |(field, bytes): (u64, _)| (field == number).then_some(bytes);
+    let with = |number| move |(field, bytes): (u32, _)| (field == number).then_some(bytes);
     let mut left = MAX_FIELDS;
     for usage in fields(message).filter_map(with(2)) {
         let pairs = fields(usage).filter_map(with(1)).flat_map(fields);

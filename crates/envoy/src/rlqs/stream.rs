@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use metrics::counter;
 use prost::Message as _;
 use tokio::{
     sync::mpsc,
@@ -13,6 +14,7 @@ use tokio::{
 };
 use tonic::{Status, Streaming};
 use tower_ratelimit::Key;
+use tower_ratelimit_service::metrics::{RLQS_REPORTS, RLQS_REQUESTS};
 
 use super::{
     actions::{self, EXCESS, Treatment},
@@ -22,10 +24,10 @@ use super::{
 };
 use crate::{
     decide::{BucketLimit, CountedLimit},
-    event_counts,
     protobuf_messages::{
         BlanketRule, BucketAction, BucketId, BucketQuotaUsage, RateLimitQuotaUsageReports,
     },
+    rls::known_domain,
 };
 
 /// The most buckets of a stream.
@@ -156,11 +158,11 @@ impl Reports {
         }
         let is_other = !domain.is_empty() && domain != self.domain;
         if self.domain.is_empty() || is_other {
-            event_counts::rlqs_refused("domain");
+            actions::count_refused("domain");
             let text = "the first message of a stream has a domain, and the others no other one";
             return Err(Status::invalid_argument(text));
         }
-        event_counts::rlqs_reported(bucket_quota_usages.len());
+        counter!(RLQS_REPORTS).increment(bucket_quota_usages.len() as u64);
         let mut all = Requests {
             allowed: 0,
             denied: 0,
@@ -178,10 +180,13 @@ impl Reports {
                 self.report(&id, Requests { allowed, denied });
             }
         }
-        let rules = self.shares.limits().rules();
-        let is_known = rules.is_some_and(|rules| rules.knows(&self.domain));
-        let known = is_known.then(|| self.domain.clone());
-        event_counts::rlqs_requested(known, all.allowed, all.denied);
+        let domain = known_domain(self.shares.limits(), &self.domain);
+        for (result, requests) in [("allowed", all.allowed), ("denied", all.denied)] {
+            if requests > 0 {
+                let domain = domain.clone();
+                counter!(RLQS_REQUESTS, "domain" => domain, "result" => result).increment(requests);
+            }
+        }
         Ok(())
     }
 
@@ -236,7 +241,7 @@ impl Reports {
             }
             BucketLimit::Shadow(limit) => {
                 if !self.shares.units().count_shadow(limit.clone(), requests) {
-                    event_counts::rlqs_refused("all");
+                    actions::count_refused("all");
                 }
             }
             BucketLimit::Nothing | BucketLimit::Ambiguous => {}
@@ -333,7 +338,7 @@ impl Reports {
 
     /// Answers a bucket without keeping it.
     fn refuse(&mut self, reason: &'static str, id: &BucketId, requests: u64) {
-        event_counts::rlqs_refused(reason);
+        actions::count_refused(reason);
         if requests == 0 {
             return self.abandon(id);
         }
@@ -341,12 +346,12 @@ impl Reports {
     }
 
     fn assign(&mut self, id: &BucketId, rule: BlanketRule, ttl: Duration) {
-        event_counts::rlqs_assigned(actions::kind(rule));
+        actions::count_assigned(actions::kind(rule));
         self.actions.push(actions::blanket(id, rule, ttl));
     }
 
     fn abandon(&mut self, id: &BucketId) {
-        event_counts::rlqs_assigned("abandon");
+        actions::count_assigned("abandon");
         self.actions.push(actions::abandon(id));
     }
 

@@ -57,7 +57,6 @@ use super::{
 };
 use crate::{
     decide::{Charged, CountedLimit, KeyCounter, LimitOfBucket, RateLimits, UnitOp},
-    event_counts,
     protobuf_messages::BlanketRule,
 };
 
@@ -383,7 +382,7 @@ async fn results<T>(
             Err(_) => None,
         };
         if charged.is_none() {
-            event_counts::rlqs_refused("store");
+            actions::count_refused("store");
         }
         results.push((operation, charged));
     }
