@@ -17,7 +17,7 @@ use rustls::{
 };
 use tower_ratelimit_service::{
     options::address,
-    tls::{ClientFiles, ConfigFiles as _},
+    tls::{ConfigFiles as _, PemFiles},
 };
 
 /// The timeout of each step of the request.
@@ -65,11 +65,7 @@ fn status(healthcheck: &Healthcheck) -> io::Result<String> {
     let stream = connect(address)?;
     let request = format!("GET /readyz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     let response = if healthcheck.http_tls {
-        let own = healthcheck
-            .tls_cert
-            .clone()
-            .zip(healthcheck.tls_key.clone());
-        exchange(with_tls(stream, address, own)?, &request, 4_096)?
+        exchange(with_tls(stream, healthcheck)?, &request, 4_096)?
     } else {
         exchange(stream, &request, 4_096)?
     };
@@ -99,12 +95,12 @@ pub(crate) fn exchange(
 /// Performs the handshake, and presents a certificate if there is one.
 fn with_tls(
     stream: TcpStream,
-    address: SocketAddr,
-    own: Option<(PathBuf, PathBuf)>,
+    healthcheck: &Healthcheck,
 ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
-    let files = ClientFiles {
-        authority: None,
-        certificate: own,
+    let own = [&healthcheck.tls_cert, &healthcheck.tls_key];
+    let [cert, key] = own.map(Clone::clone);
+    let files = PemFiles {
+        paths: [cert, key, None],
         names: ["--tls-cert", "--tls-key", ""],
     };
     let contents = files.read().map_err(io::Error::other)?;
@@ -113,7 +109,7 @@ fn with_tls(
     config
         .dangerous()
         .set_certificate_verifier(Arc::new(anybody));
-    let name = ServerName::IpAddress(address.ip().into());
+    let name = ServerName::IpAddress(reachable(healthcheck.http).ip().into());
     let connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
     Ok(StreamOwned::new(connection, stream))
 }

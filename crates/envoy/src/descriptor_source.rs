@@ -390,6 +390,7 @@ mod operator_tests {
         admin::{Admin, LiveSources},
         decision_counts::DecisionCounts,
         rules_source::Parts,
+        shutdown::Draining,
         store::Store,
     };
 
@@ -437,7 +438,7 @@ descriptors:
             let sources = LiveSources {
                 counts: Arc::new(DecisionCounts::new(true)),
                 rooms: Arc::new(Vec::new),
-                is_draining: Arc::new(|| false),
+                draining: Draining::default(),
             };
             let admin = Admin::new(source, OperatorSettings::default(), sources);
             let more = shares_route(shares(&limits));

@@ -186,7 +186,7 @@ fn limit(limit: &RateLimit) -> Json {
     }))
 }
 
-fn of_struct(message: &Struct) -> Json {
+pub(crate) fn of_struct(message: &Struct) -> Json {
     let fields = message
         .fields
         .iter()

@@ -107,13 +107,13 @@ impl Statistics {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         known.counts.retain(|name, counts| {
             let is_used = counts.is_used.swap(false, Relaxed);
-            domains.contains(name.domain()) && (is_used || !name.has_values())
+            domains.contains(&name.domain) && (is_used || !name.has_values)
         });
-        known.values = known.counts.keys().filter(|name| name.has_values()).count();
+        known.values = known.counts.keys().filter(|name| name.has_values).count();
     }
 
     fn of(&self, name: &StatsName) -> Arc<LimitCounts> {
-        let counts = if name.has_values() && name.len() > LONGEST_VALUES {
+        let counts = if name.has_values && name.len() > LONGEST_VALUES {
             self.named(&name.other())
         } else {
             self.named(name)
@@ -130,7 +130,7 @@ impl Statistics {
         drop(known);
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let is_new = !known.counts.contains_key(name);
-        let name = if !is_new || !name.has_values() {
+        let name = if !is_new || !name.has_values {
             name.clone()
         } else if known.values >= MOST_VALUES {
             name.other()

@@ -255,7 +255,7 @@ impl Parts {
         let sources = LiveSources {
             counts: Arc::clone(&self.counts),
             rooms: Arc::new(Vec::new),
-            is_draining: Arc::new(move || draining.has_begun()),
+            draining,
         };
         let settings = self.settings.operators.clone();
         Admin::new(self.source.clone(), settings, sources)

@@ -72,7 +72,7 @@ impl Proxy {
     ) -> Result<Self, ServeError> {
         let upstream = &settings.upstream;
         let own_host = settings.to_upstream.own_host(upstream)?;
-        let target = upstream.target(upstream.authority().clone(), None);
+        let target = upstream.target(upstream.authority.clone(), None);
         let target =
             target.ok_or_else(|| ServeError(format!("--upstream: {upstream} is no address")))?;
         let connector = |offered| Connector::new(tls.cloned(), offered);
@@ -232,7 +232,7 @@ impl Inner {
         let path = parts.uri.path_and_query().cloned();
         let mut request = Request::new(body);
         *request.method_mut() = parts.method;
-        *request.uri_mut() = self.target(self.upstream.authority().clone(), path)?;
+        *request.uri_mut() = self.target(self.upstream.authority.clone(), path)?;
         *request.headers_mut() = parts.headers;
         Ok(request)
     }

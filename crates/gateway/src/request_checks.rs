@@ -216,7 +216,7 @@ impl CheckedProxy {
     /// Waits for active requests and upgraded connections, and for the charges of the last responses.
     pub(crate) async fn all_answered(&self) {
         // In the order in which a request passes them.
-        for semaphore in [self.bodies.room(), &self.in_flight, &self.web_sockets] {
+        for semaphore in [&*self.bodies.room, &self.in_flight, &self.web_sockets] {
             drop(semaphore.acquire_many(self.max_in_flight).await);
         }
         rate_limit::settled().await;
@@ -348,11 +348,6 @@ impl BodyWaits {
             clients: Arc::default(),
             refused,
         }
-    }
-
-    /// The requests that wait.
-    pub(crate) fn room(&self) -> &Semaphore {
-        &self.room
     }
 
     /// The body of a request, read whole if a rule depends on the call of MCP in it; or the response that

@@ -4,7 +4,7 @@
 //! forwards what is allowed. Metrics, probes and operators have listeners of their own: all paths of the main
 //! listener belong to the upstream.
 
-use std::{fmt, future::pending, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use axum::Router;
 use http::Request;
@@ -92,13 +92,13 @@ impl Limits {
 
     /// The admin service of the running gateway.
     fn admin(&self, settings: OperatorSettings, running: &Running) -> Admin {
-        let (proxy, draining) = (Arc::clone(&running.proxy), running.draining.clone());
+        let proxy = Arc::clone(&running.proxy);
         let connections = Arc::clone(&running.connections);
         let rooms = move || [proxy.rooms(), vec![room(&connections)]].concat();
         let sources = LiveSources {
             counts: Arc::clone(&self.counts),
             rooms: Arc::new(rooms),
-            is_draining: Arc::new(move || draining.has_begun()),
+            draining: running.draining.clone(),
         };
         Admin::new(self.source.clone(), settings, sources)
     }
@@ -154,12 +154,23 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let page = settings.denied_page.as_deref().map(DeniedPage::read);
     let page = page.transpose()?;
     let (listener, address) = listen(settings.listen, "--listen").await?;
-    let listeners = SideListeners::new(&settings).await?;
+    let operators = AdminListener::listen(&settings.operators).await?;
+    let http = match settings.http {
+        Some(address) => Some(listen_unless_off(address, "--http").await?),
+        None => None,
+    };
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
+    let of_http = http
+        .as_ref()
+        .map(|(_, at)| format!("; metrics and probes are on {at}"));
+    let of_operators = operators.as_ref();
+    let of_operators = of_operators.map(|at| format!("; operators are served on {}", at.address));
     info!(
-        "limiting {} by {}, on {address}{listeners}",
+        "limiting {} by {}, on {address}{}{}",
         settings.upstream,
         counted(rules.len(), "rule"),
+        of_http.unwrap_or_default(),
+        of_operators.unwrap_or_default(),
     );
     let limits = Limits::new(&settings, rules, page, store);
     let store = limits.source.store();
@@ -171,9 +182,27 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let metrics = metrics.map(|metrics| metrics.with_connections(connections));
     let admin = limits.admin(settings.operators.clone(), &running);
     // The counters of the running server exist before the metrics are served.
-    let needed = settings.store.ready_needs_store.then(|| store.clone());
-    let metered = metrics.as_ref();
-    let side_servers = SideServers::start(listeners, metered, admin, &running.draining, needed);
+    let (stop, stopped) = shutdown::stop();
+    let mut servers = JoinSet::new();
+    if let (Some((listener, _)), Some(metrics)) = (http, &metrics) {
+        let draining = running.draining.clone();
+        let needed = settings.store.ready_needs_store.then(|| store.clone());
+        let probes =
+            probes(move || !draining.has_begun() && needed.as_ref().is_none_or(Store::is_up));
+        let routes = metrics.router().merge(probes);
+        let limits = ConnectionLimits::http(MAX_CONNECTIONS);
+        servers.spawn(serve_routes(
+            listener,
+            None,
+            limits,
+            routes,
+            stopped.clone(),
+        ));
+    }
+    if let Some(listener) = operators {
+        servers.spawn(admin.serve(listener, Router::new(), stopped));
+    }
+    let side_servers = SideServers { servers, stop };
     let reload = || {
         limits.reload();
         certificates.reload();
@@ -275,68 +304,13 @@ impl Running {
     }
 }
 
-/// The bound side listeners.
-struct SideListeners {
-    /// With the bound address.
-    http: Option<(TcpListener, SocketAddr)>,
-    admin: Option<AdminListener>,
-}
-
-impl SideListeners {
-    async fn new(settings: &Settings) -> Result<Self, ServeError> {
-        let admin = AdminListener::listen(&settings.operators).await?;
-        let http = match settings.http {
-            Some(address) => Some(listen_unless_off(address, "--http").await?),
-            None => None,
-        };
-        Ok(Self { http, admin })
-    }
-}
-
-/// The end of the log's first line.
-impl fmt::Display for SideListeners {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((_, address)) = &self.http {
-            write!(f, "; metrics and probes are on {address}")?;
-        }
-        if let Some(AdminListener { address, .. }) = &self.admin {
-            write!(f, "; operators are served on {address}")?;
-        }
-        Ok(())
-    }
-}
-
-/// The running side servers.
+/// The servers of metrics, probes and operators.
 struct SideServers {
     servers: JoinSet<()>,
     stop: Stop,
 }
 
 impl SideServers {
-    fn start(
-        listeners: SideListeners,
-        metrics: Option<&Metrics>,
-        admin: Admin,
-        draining: &Draining,
-        needed: Option<Store>,
-    ) -> Self {
-        let (stop, stopped) = shutdown::stop();
-        let mut servers = JoinSet::new();
-        if let (Some((listener, _)), Some(metrics)) = (listeners.http, metrics) {
-            let draining = draining.clone();
-            let probes =
-                probes(move || !draining.has_begun() && needed.as_ref().is_none_or(Store::is_up));
-            let routes = metrics.router().merge(probes);
-            let limits = ConnectionLimits::http(MAX_CONNECTIONS);
-            let until = stopped.clone();
-            servers.spawn(serve_routes(listener, None, limits, routes, until));
-        }
-        if let Some(listener) = listeners.admin {
-            servers.spawn(admin.serve(listener, Router::new(), stopped));
-        }
-        Self { servers, stop }
-    }
-
     /// Accepts no more requests, and completes the active ones.
     async fn end(mut self) {
         self.stop.now();

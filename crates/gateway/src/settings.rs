@@ -17,7 +17,7 @@ use tower_ratelimit_service::{
     options::{OrOff, address, address_or_off, defaults, time},
     rule_file_polling::{FilesOf, WatchedPath},
     store::{Store, StoreSettings},
-    tls::{ClientFiles, TlsFiles},
+    tls::{PemFiles, TlsFiles},
 };
 
 /// The default deadline of Redis, the library's.
@@ -216,7 +216,7 @@ impl Settings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
     is_tls: bool,
-    authority: Authority,
+    pub(crate) authority: Authority,
 }
 
 impl FromStr for Upstream {
@@ -261,10 +261,6 @@ impl fmt::Display for Upstream {
 }
 
 impl Upstream {
-    pub(crate) const fn authority(&self) -> &Authority {
-        &self.authority
-    }
-
     fn scheme(&self) -> Scheme {
         if self.is_tls {
             Scheme::HTTPS
@@ -285,11 +281,10 @@ impl Upstream {
 
 impl ToUpstream {
     /// The files of TLS.
-    pub(crate) fn files(&self) -> ClientFiles {
-        let certificate = self.upstream_cert.clone().zip(self.upstream_key.clone());
-        ClientFiles {
-            authority: self.upstream_ca.clone(),
-            certificate,
+    pub(crate) fn files(&self) -> PemFiles {
+        let paths = [&self.upstream_cert, &self.upstream_key, &self.upstream_ca];
+        PemFiles {
+            paths: paths.map(Clone::clone),
             names: ["--upstream-cert", "--upstream-key", "--upstream-ca"],
         }
     }

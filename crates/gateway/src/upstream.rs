@@ -51,7 +51,7 @@ use tower_ratelimit_service::{
     connections::MAX_FIELDS,
     errors::ServeError,
     metrics::UPSTREAM_ERRORS,
-    tls::{ClientFiles, ReloadedFiles},
+    tls::{PemFiles, ReloadedFiles},
 };
 
 /// The timeout of a connection and its handshake. The request that waits for it has `--timeout`.
@@ -63,7 +63,7 @@ pub(crate) type UpstreamStream = MaybeHttpsStream<TokioIo<TcpStream>>;
 /// TLS to the upstream by the last valid files, and the name that its certificate must have. Clones share the files.
 #[derive(Clone)]
 pub(crate) struct TlsToUpstream {
-    files: ReloadedFiles<ClientFiles>,
+    files: ReloadedFiles<PemFiles>,
     name: ServerName<'static>,
 }
 
@@ -102,14 +102,6 @@ impl Connector {
         http.set_nodelay(true);
         http.enforce_http(tls.is_none());
         Self { http, tls, offered }
-    }
-
-    pub(crate) const fn offered(&self) -> UpstreamHttp {
-        self.offered
-    }
-
-    pub(crate) const fn is_tls(&self) -> bool {
-        self.tls.is_some()
     }
 
     /// A connector by the current files.
@@ -350,12 +342,12 @@ impl Http2Connections {
 
     /// Whether a request without an upgrade is sent by HTTP/2, or tries to.
     pub(crate) fn takes(&self, is_grpc: bool) -> bool {
-        match self.connector.offered() {
+        match self.connector.offered {
             UpstreamHttp::Http1 => false,
             UpstreamHttp::Http2 => true,
             UpstreamHttp::Auto if is_grpc => true,
             UpstreamHttp::Auto => {
-                self.connector.is_tls() && !self.selects_http1.load(Ordering::Relaxed)
+                self.connector.tls.is_some() && !self.selects_http1.load(Ordering::Relaxed)
             }
         }
     }
@@ -472,14 +464,14 @@ async fn open(
 ) -> Result<Opened, BoxError> {
     poll_fn(|cx| connector.poll_ready(cx)).await?;
     let connecting = connector.call(uri);
-    let stream = if connector.is_tls() {
+    let stream = if connector.tls.is_some() {
         connecting.await?
     } else {
         // The other requests that wait for it would otherwise time out with it.
         timeout(HANDSHAKE_TIME, connecting).await??
     };
-    if connector.is_tls() && !stream.connected().is_negotiated_h2() {
-        return match connector.offered() {
+    if connector.tls.is_some() && !stream.connected().is_negotiated_h2() {
+        return match connector.offered {
             UpstreamHttp::Http2 => Err(TlsError::NoHttp2.into()),
             _ => Ok(Opened::Http1),
         };

@@ -99,7 +99,7 @@ pub async fn serve<L, F, A>(
         let open = until.opened();
         let (is_tls, answer) = (tls.is_some(), answer.clone());
         let answer = move |request| answer(request, Peer { address, is_tls });
-        let id = slot.id();
+        let id = slot.id;
         let task = tokio::spawn(async move {
             serve_connection((io, slot), tls, limits, answer, stopped).await;
             drop((alive, open));

@@ -157,14 +157,10 @@ fn recorder() -> &'static PrometheusHandle {
 /// The sources of `/metrics`.
 #[derive(Clone)]
 pub struct Metrics {
-    inner: Arc<Inner>,
-    /// The connections of a gateway's clients.
-    connections: Option<Arc<ConnectionSlots>>,
-}
-
-struct Inner {
     recorder: &'static PrometheusHandle,
     source: Source,
+    /// The connections of a gateway's clients.
+    connections: Option<Arc<ConnectionSlots>>,
     /// Whether the process is ready only while Redis responds.
     ready_needs_store: bool,
 }
@@ -173,12 +169,10 @@ impl Metrics {
     /// The metrics of this process. Installs the recorder if there is none.
     pub fn new(source: Source, ready_needs_store: bool) -> Self {
         Self {
-            inner: Arc::new(Inner {
-                recorder: recorder(),
-                source,
-                ready_needs_store,
-            }),
+            recorder: recorder(),
+            source,
             connections: None,
+            ready_needs_store,
         }
     }
 
@@ -206,11 +200,12 @@ impl Metrics {
     /// Runs periodic tasks; never completes. Bounds the memory of histograms without scrapes, and checks Redis while
     /// it is not known to respond, or if readiness depends on it, since there may be no requests.
     pub async fn upkeep(self) {
-        let Inner {
+        let Self {
             recorder,
             source,
             ready_needs_store,
-        } = &*self.inner;
+            ..
+        } = &self;
         let store = source.store();
         let mut ticks = tokio::time::interval(UPKEEP);
         loop {
@@ -227,9 +222,9 @@ impl Metrics {
 
     /// The text of a scrape.
     pub fn text(&self) -> String {
-        let Inner {
+        let Self {
             recorder, source, ..
-        } = &*self.inner;
+        } = self;
         let store = source.store();
         if let Store::Local(store) = store {
             MetricsObserver::new().record_table(store.tracked_keys(), store.evictions());

@@ -72,35 +72,21 @@ impl TlsFiles {
     }
 }
 
-/// The PEM files of a client.
-pub struct ClientFiles {
-    /// Certificates of authorities. Without them those of the system, as they are when the files are read.
-    pub authority: Option<PathBuf>,
-    /// The client's certificate and its key.
-    pub certificate: Option<(PathBuf, PathBuf)>,
-    /// The names in errors of the certificate, the key and the authorities.
+/// The PEM files of one end: its certificate, the key, and the authorities of the other end. As a configuration they are
+/// those of a client; without authorities it takes those of the system, as they are when the files are read.
+pub struct PemFiles {
+    pub paths: [Option<PathBuf>; 3],
+    /// The names of the files in errors.
     pub names: [&'static str; 3],
 }
-
-/// The certificate of one end, its key, and the authorities that the other end needs, each with its name in errors.
-struct PemFiles<'f>([(&'static str, Option<&'f Path>); 3]);
 
 /// The bytes of [`PemFiles`].
 pub(crate) type Contents = [Option<Vec<u8>>; 3];
 
-impl PemFiles<'_> {
+impl PemFiles {
     fn place(&self, at: usize) -> String {
-        let (name, path) = self.0[at];
-        format!("{name} {}", path.unwrap_or(Path::new("")).display())
-    }
-
-    fn read(&self) -> Result<Contents, ServeError> {
-        let mut contents = Contents::default();
-        for (at, (_, path)) in self.0.iter().enumerate() {
-            let read = path.map(fs::read).transpose();
-            contents[at] = read.map_err(|error| fault(&self.place(at), &error))?;
-        }
-        Ok(contents)
+        let path = self.paths[at].as_deref().unwrap_or(Path::new(""));
+        format!("{} {}", self.names[at], path.display())
     }
 
     /// The certificate with the intermediate ones, and its key.
@@ -128,13 +114,12 @@ impl PemFiles<'_> {
 type Own = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl TlsFiles {
-    fn pem(&self) -> PemFiles<'_> {
-        let [cert, key, client_ca] = self.names;
-        PemFiles([
-            (cert, Some(&self.tls_cert)),
-            (key, Some(&self.tls_key)),
-            (client_ca, self.tls_client_ca.as_deref()),
-        ])
+    fn pem(&self) -> PemFiles {
+        let (cert, key) = (self.tls_cert.clone(), self.tls_key.clone());
+        PemFiles {
+            paths: [Some(cert), Some(key), self.tls_client_ca.clone()],
+            names: self.names,
+        }
     }
 }
 
@@ -174,19 +159,7 @@ impl ConfigFiles for TlsFiles {
     }
 }
 
-impl ClientFiles {
-    fn pem(&self) -> PemFiles<'_> {
-        let [cert, key, authority] = self.names;
-        let own = self.certificate.as_ref();
-        PemFiles([
-            (cert, own.map(|(certificate, _)| &**certificate)),
-            (key, own.map(|(_, key)| &**key)),
-            (authority, self.authority.as_deref()),
-        ])
-    }
-}
-
-impl ConfigFiles for ClientFiles {
+impl ConfigFiles for PemFiles {
     type Contents = Contents;
     /// Without protocols for ALPN.
     type Config = ClientConfig;
@@ -195,12 +168,16 @@ impl ConfigFiles for ClientFiles {
     const UNCHANGED: &'static str = "the certificates for the upstream stay as they were";
 
     fn read(&self) -> Result<Contents, ServeError> {
-        self.pem().read()
+        let mut contents = Contents::default();
+        for (at, path) in self.paths.iter().enumerate() {
+            let read = path.as_ref().map(fs::read).transpose();
+            contents[at] = read.map_err(|error| fault(&self.place(at), &error))?;
+        }
+        Ok(contents)
     }
 
     fn config(&self, contents: &Contents) -> Result<ClientConfig, ServeError> {
-        let pem = self.pem();
-        let roots = pem.authorities(contents)?.unwrap_or_else(|| {
+        let roots = self.authorities(contents)?.unwrap_or_else(|| {
             let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             roots
@@ -209,11 +186,11 @@ impl ConfigFiles for ClientFiles {
             .with_safe_default_protocol_versions()
             .map_err(|error| fault("TLS", &error))?
             .with_root_certificates(roots);
-        match pem.own(contents)? {
+        match self.own(contents)? {
             None => Ok(builder.with_no_client_auth()),
             Some((chain, key)) => builder
                 .with_client_auth_cert(chain, key)
-                .map_err(|error| fault(&pem.place(0), &error)),
+                .map_err(|error| fault(&self.place(0), &error)),
         }
     }
 }

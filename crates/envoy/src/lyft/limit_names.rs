@@ -12,12 +12,12 @@ use crate::protobuf_messages::{Entry, RateLimitDescriptor};
 /// The name of a limit in statistics: the domain and the path of keys.
 #[derive(Debug, Clone)]
 pub struct StatsName {
-    domain: String,
+    pub(crate) domain: String,
     /// One for each entry.
     keys: Vec<String>,
     /// Whether the name contains values of requests, so that the number of names is unbounded. Excluded from
     /// comparison: a limit that comes with its descriptor may share the name of one in the files.
-    has_values: bool,
+    pub(crate) has_values: bool,
 }
 
 impl StatsName {
@@ -48,14 +48,6 @@ impl StatsName {
             keys: vec!["other".to_owned()],
             has_values: false,
         }
-    }
-
-    pub(crate) const fn has_values(&self) -> bool {
-        self.has_values
-    }
-
-    pub(crate) fn domain(&self) -> &str {
-        &self.domain
     }
 
     /// The bytes of the text.

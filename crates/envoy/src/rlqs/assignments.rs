@@ -567,7 +567,7 @@ impl Shares {
             return;
         };
         let (shares, others) = change(pool, now);
-        let interval = pool.interval();
+        let interval = pool.interval;
         if pool.is_over() {
             state.of_instance.remove(subject);
         }
@@ -663,19 +663,14 @@ impl Shares {
                 }
             },
             Treatment::Units(limit) => {
-                let clients = self.0.units.clients(&limit).into_iter();
-                let (state, now) = (self.state(), self.now());
-                let clients = clients.filter_map(|client| {
-                    let (opened_at, name) = state.stream(client.stream)?;
-                    let a_second = |units: u64| units as f64 / unit_leases::LEASE as f64;
-                    Some(json!({
-                        "client": name,
-                        "age": now.saturating_sub(opened_at).as_secs(),
-                        "last_report": now.saturating_sub(client.reported_at).as_secs(),
-                        "demand": client.demand.map(a_second),
-                        // The service does not know which part is spent.
-                        "share": client.units.map(|units| json!({"units": units})),
-                    }))
+                let now = self.now();
+                let clients = self.0.units.clients(&limit, now).into_iter();
+                let state = self.state();
+                let clients = clients.filter_map(|(stream, mut client)| {
+                    let (opened_at, name) = state.stream(stream)?;
+                    client["client"] = name.into();
+                    client["age"] = now.saturating_sub(opened_at).as_secs().into();
+                    Some(client)
                 });
                 clients.collect()
             }

@@ -63,7 +63,7 @@ pub(super) struct Pool {
     /// Whether a client waits for a message, or for another share.
     is_due: bool,
     /// Whether one of these has less than its part of the rate.
-    is_short: bool,
+    pub(super) is_short: bool,
     /// Whether the pool was divided since the last tick.
     pub(super) is_divided: bool,
     design: Design,
@@ -101,11 +101,6 @@ impl Pool {
         self.advance(now);
         self.level = 0;
         self.closed_until = now + self.ttl + CUT_DELAY;
-    }
-
-    /// Whether a client that [`messages_to`](Self::messages_to) was about has less than its part of the rate.
-    pub(super) const fn is_short(&self) -> bool {
-        self.is_short
     }
 
     pub(super) fn is_closed(&self, now: Duration) -> bool {

@@ -31,7 +31,7 @@ pub(super) const LONGEST_EXCHANGE: Duration = Duration::from_secs(1);
 pub(super) struct PoolOfInstance {
     rate: DivisibleRate,
     /// Seconds, as in the pool.
-    interval: u64,
+    pub(super) interval: u64,
     ttl: Duration,
     /// In the order of their names.
     rows: Vec<(RowId, OwnRow)>,
@@ -121,10 +121,6 @@ impl PoolOfInstance {
             due_at: None,
             pauses: 0,
         }
-    }
-
-    pub(super) const fn interval(&self) -> u64 {
-        self.interval
     }
 
     /// Whether nothing is left to do.
@@ -358,7 +354,7 @@ impl PoolOfInstance {
                 });
             }
         }
-        self.schedule(now, applied.stored.pool.is_short());
+        self.schedule(now, applied.stored.pool.is_short);
         messages
     }
 
@@ -726,7 +722,7 @@ mod tests {
         let value = value.expect("a pool");
         let stored = StoredPool::read(&value, TTL, 6 * SECOND + AHEAD).expect("a pool");
         assert_eq!(stored.pool.rate(), fast.with_interval(60));
-        assert_eq!((pool.interval(), stored.pool.held()), (60, share));
+        assert_eq!((pool.interval, stored.pool.held()), (60, share));
         let sent = pool.rows[0].1.sent.expect("a share").share;
 
         // An instance without a share has made the pool meanwhile, with its own interval.
@@ -739,9 +735,6 @@ mod tests {
         let value = value.expect("a pool");
         let stored = StoredPool::read(&value, TTL, 8 * SECOND + AHEAD).expect("a pool");
         let tokens = stored.pool.row(FIRST).map(|row| row.held().tokens);
-        assert_eq!(
-            (pool.interval(), tokens),
-            (1, Some(sent.tokens.div_ceil(60)))
-        );
+        assert_eq!((pool.interval, tokens), (1, Some(sent.tokens.div_ceil(60))));
     }
 }

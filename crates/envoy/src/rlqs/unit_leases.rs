@@ -47,13 +47,13 @@ use std::{
     time::Duration,
 };
 
+use serde_json::{Value, json};
 use tokio::{sync::Notify, time::sleep};
 
-pub(super) use super::lease_accounts::LEASE;
 use super::{
     actions::{self, Actions, Buckets},
     divided_rate::RowId,
-    lease_accounts::{Lending, Message},
+    lease_accounts::{LEASE, Lending, Message},
 };
 use crate::{
     decide::{Charged, CountedLimit, KeyCounter, LimitOfBucket, RateLimits, UnitOp},
@@ -97,16 +97,6 @@ struct State {
     /// Reported requests of limits in shadow mode.
     shadow: HashMap<Arc<KeyCounter>, (LimitOfBucket, u64)>,
     is_working: bool,
-}
-
-/// A client's units, for operators.
-#[derive(Debug)]
-pub(super) struct UnitsOfClient {
-    pub(super) stream: u64,
-    /// Requests in [`LEASE`] seconds; `None` before a measurement.
-    pub(super) demand: Option<u64>,
-    pub(super) units: Option<u64>,
-    pub(super) reported_at: Duration,
 }
 
 impl Units {
@@ -193,18 +183,23 @@ impl Units {
         !std::mem::replace(&mut state.is_working, true)
     }
 
-    /// The clients of a limit.
-    pub(super) fn clients(&self, limit: &CountedLimit) -> Vec<UnitsOfClient> {
+    /// The clients of a limit for operators, each with its stream, whose name and age are missing.
+    pub(super) fn clients(&self, limit: &CountedLimit, now: Duration) -> Vec<(u64, Value)> {
         let state = self.state();
         let lending = state.lendings.get(&limit.counter);
         let accounts = lending.map(Lending::accounts).unwrap_or_default();
         let clients = accounts.iter().filter_map(|(row, account)| {
-            Some(UnitsOfClient {
-                stream: state.buckets.stream(*row)?,
-                demand: account.wanted().map(|_| account.demand.in_interval()),
-                units: account.share(),
-                reported_at: account.demand.reported_at,
-            })
+            let demand = account.wanted().map(|_| account.demand.in_interval());
+            let last_report = now.saturating_sub(account.demand.reported_at);
+            let client = json!({
+                "client": null,
+                "age": null,
+                "last_report": last_report.as_secs(),
+                "demand": demand.map(|units| units as f64 / LEASE as f64),
+                // The service does not know which part is spent.
+                "share": account.share().map(|units| json!({"units": units})),
+            });
+            Some((state.buckets.stream(*row)?, client))
         });
         clients.collect()
     }

@@ -30,7 +30,7 @@ use tower::Service;
 use super::ControlPlane;
 use tower_ratelimit_service::{
     errors::ServeError,
-    tls::{ClientFiles, ConfigFiles as _},
+    tls::{ConfigFiles as _, PemFiles},
 };
 
 /// How long the control plane may take to answer a ping.
@@ -144,9 +144,9 @@ impl Service<Request<Body>> for Channel {
 
 /// A connector by the files as they are now, and the name that the control plane's certificate must have.
 fn connector(plane: &ControlPlane) -> Result<(TlsConnector, ServerName<'static>), ServeError> {
-    let files = ClientFiles {
-        authority: plane.xds_ca.clone(),
-        certificate: plane.xds_cert.clone().zip(plane.xds_key.clone()),
+    let paths = [&plane.xds_cert, &plane.xds_key, &plane.xds_ca];
+    let files = PemFiles {
+        paths: paths.map(Clone::clone),
         names: [
             "the certificate for the control plane",
             "the key for the control plane",

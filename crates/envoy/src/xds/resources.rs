@@ -4,6 +4,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use prost::Message as _;
+use serde_json::Value as Json;
 use tower_ratelimit_rulefile::{
     MessagePath, ProblemCode, Report, RulesError, SourceText, Span,
     document::{Node, NodeEntry, NodeValue, Scalar},
@@ -11,9 +12,9 @@ use tower_ratelimit_rulefile::{
 
 use crate::{
     lyft::{Builder, Rules, RulesDocument},
+    protobuf_json::of_struct,
     protobuf_messages::{
-        Any, DescriptorConfig, DiscoveryResponse, RateLimitConfig, RateLimitPolicy, Struct, Unit,
-        Value, ValueKind,
+        Any, DescriptorConfig, DiscoveryResponse, RateLimitConfig, RateLimitPolicy, Unit,
     },
 };
 
@@ -184,9 +185,9 @@ impl Writer<'_> {
             ("quota_mode", descriptor.quota_mode),
         ];
         let modes = modes.map(|(field, truth)| self.truth(path, field, truth));
-        let metadata = descriptor.metadata.map(|metadata| {
+        let metadata = descriptor.metadata.map(|fields| {
             let mut entry = self.entry(path, "metadata", plain(""));
-            entry.value.value = fields(metadata, &entry.key_span);
+            entry.value.value = metadata(of_struct(&fields), &entry.key_span);
             entry
         });
         let entries = [key, value, limit, descriptors, metadata];
@@ -234,30 +235,20 @@ fn plain(text: &str) -> NodeValue {
     })
 }
 
-/// The fields of metadata. They have no faults, so one place is enough.
-fn fields(metadata: Struct, span: &Span) -> NodeValue {
-    let entries = metadata.fields.into_iter().map(|(key, value)| {
-        Some(NodeEntry {
-            key,
-            key_quoted: true,
-            key_span: span.clone(),
-            value: node(span.clone(), metadata_value(value, span)),
-        })
-    });
-    table(entries)
-}
-
-fn metadata_value(value: Value, span: &Span) -> NodeValue {
-    match value.kind {
-        None | Some(ValueKind::NullValue(_)) => plain("null"),
-        Some(ValueKind::NumberValue(number)) => plain(&number.to_string()),
-        Some(ValueKind::StringValue(text)) => quoted(text),
-        Some(ValueKind::BoolValue(truth)) => plain(&truth.to_string()),
-        Some(ValueKind::StructValue(inner)) => fields(inner, span),
-        Some(ValueKind::ListValue(list)) => {
-            let items = list.values.into_iter();
-            let items = items.map(|item| node(span.clone(), metadata_value(item, span)));
-            NodeValue::List(items.collect())
-        }
+/// A value of metadata. It has no faults, so one place is enough.
+fn metadata(value: Json, span: &Span) -> NodeValue {
+    let inner = |value| node(span.clone(), metadata(value, span));
+    match value {
+        Json::String(text) => quoted(text),
+        Json::Array(items) => NodeValue::List(items.into_iter().map(inner).collect()),
+        Json::Object(fields) => table(fields.into_iter().map(|(key, value)| {
+            Some(NodeEntry {
+                key,
+                key_quoted: true,
+                key_span: span.clone(),
+                value: inner(value),
+            })
+        })),
+        value => plain(&value.to_string()),
     }
 }

@@ -108,7 +108,7 @@ impl Admin {
             sampled.sample_store(store.stats());
         }
         drop(sampled);
-        if (live.sources.is_draining)() {
+        if live.sources.draining.has_begun() {
             live.events.send_replace(Bytes::new());
         } else if live.has_viewers() {
             live.events.send_replace(self.event(false));

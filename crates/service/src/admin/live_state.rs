@@ -10,7 +10,10 @@ use axum::body::Bytes;
 use tokio::sync::{Semaphore, watch};
 use tower_ratelimit::store::StoreStats;
 
-use crate::decision_counts::{DecisionCounts, Totals};
+use crate::{
+    decision_counts::{DecisionCounts, Totals},
+    shutdown::Draining,
+};
 
 /// The most viewers at a time.
 pub(super) const MAX_VIEWERS: usize = 16;
@@ -31,7 +34,7 @@ pub struct LiveSources {
     /// Numbers with a most, such as requests in flight.
     pub rooms: Arc<dyn Fn() -> Vec<Room> + Send + Sync>,
     /// Whether the process is stopping, so that streams end.
-    pub is_draining: Arc<dyn Fn() -> bool + Send + Sync>,
+    pub draining: Draining,
 }
 
 /// The sampled state, and its viewers.

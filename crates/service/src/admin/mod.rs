@@ -161,7 +161,7 @@ impl Admin {
     /// The routes of a service that listens at this address.
     pub fn router(&self, address: SocketAddr, token: Option<String>, more: Router) -> Router {
         let settings = &self.0.settings;
-        let door = Guard::new(address, &settings.admin_host, token);
+        let door = Arc::new(Guard::new(address, &settings.admin_host, token));
         let mut routes = Router::new();
         if settings.admin_page {
             routes = routes.route("/", get(live::page));
@@ -271,10 +271,7 @@ pub fn bad(text: impl Into<String>) -> Response {
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
 /// The hosts and the token that a request must present.
-#[derive(Clone)]
-struct Guard(Arc<Access>);
-
-struct Access {
+struct Guard {
     hosts: Vec<String>,
     token: Option<String>,
 }
@@ -292,14 +289,14 @@ impl Guard {
             known.push(host.to_ascii_lowercase());
             known.push(format!("{}:{port}", host.to_ascii_lowercase()));
         }
-        Self(Arc::new(Access {
+        Self {
             hosts: known,
             token,
-        }))
+        }
     }
 
     fn check(&self, path: &str, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
-        let Access { hosts, token } = &*self.0;
+        let Self { hosts, token } = self;
         let mut requested = headers.get_all(HOST).into_iter();
         let host = requested
             .next()
@@ -347,7 +344,7 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 }
 
 /// Rejects requests with a wrong host, another origin or without the token.
-async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     match guard.check(request.uri().path(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err((status, text)) => {

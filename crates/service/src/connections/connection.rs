@@ -58,7 +58,10 @@ pub(super) async fn connection<I, F, A>(
     F: Fn(Request<RequestBody>) -> A + Send + 'static,
     A: Future<Output = Response> + Send + 'static,
 {
-    let timer = Arc::new(ConnectionTimer::new(limits.idle, slot.activity()));
+    let timer = Arc::new(ConnectionTimer::new(
+        limits.idle,
+        Arc::clone(&slot.activity),
+    ));
     let mut io = TimedIo::new(io, Arc::clone(&timer), slot);
     match timeout(HEADER_TIME, io.is_http2()).await {
         Ok(Ok(true)) => serve_http2(io, limits, &timer, answer, stopped).await,

@@ -76,8 +76,8 @@ struct Connection {
 
 /// The slot of a connection, released on drop.
 pub(super) struct Slot {
-    id: u64,
-    activity: Arc<Activity>,
+    pub(super) id: u64,
+    pub(super) activity: Arc<Activity>,
     client: Option<Key>,
     slots: Arc<ConnectionSlots>,
     permit: Option<OwnedSemaphorePermit>,
@@ -192,16 +192,6 @@ impl ConnectionSlots {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Slot {
-    pub(super) const fn id(&self) -> u64 {
-        self.id
-    }
-
-    pub(super) fn activity(&self) -> Arc<Activity> {
-        Arc::clone(&self.activity)
     }
 }
 
