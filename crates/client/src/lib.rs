@@ -58,8 +58,6 @@ mod deadlines_and_jitter;
 mod reported_limits;
 mod slow_start;
 
-mod unit_limits;
-
 mod learned_limits;
 
 mod destination_state;

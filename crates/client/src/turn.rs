@@ -11,9 +11,9 @@ use crate::{
     destination::Destination,
     destination_state::DestinationState,
     learned_limits::Pause,
+    learned_limits::SentUnits,
     pacer_state::{PacerEvent, PacerState, is_settled},
     response_signals::{self, ServerHint, SignalSource},
-    unit_limits::SentUnits,
     units::Cost,
     unsettled_units::OpenUnits,
 };

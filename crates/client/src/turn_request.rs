@@ -23,9 +23,9 @@ use crate::{
     destination_state::DestinationState,
     error::PacerError,
     learned_limits::Hold,
+    learned_limits::SentUnits,
     pacer_state::{PacerEvent, PacerState},
     turn::SentRequest,
-    unit_limits::SentUnits,
     units::Cost,
     unsettled_units::{OpenUnits, TurnUnits},
 };

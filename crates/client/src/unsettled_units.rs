@@ -13,10 +13,10 @@ use tower_ratelimit::{
 
 use crate::{
     learned_limits::LearnedLimits,
+    learned_limits::{SentUnits, UnitCharge},
     pacer_state::{LimitUnit, PacerState},
     response_headers::ReportedQuota,
     response_signals,
-    unit_limits::{SentUnits, UnitCharge},
     units::{OtherUnits, Units},
 };
 
