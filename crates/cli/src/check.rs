@@ -5,7 +5,10 @@ use std::{
     path::PathBuf,
 };
 
-use clap::{Args, ValueEnum};
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use http::{HeaderName, HeaderValue, Method, Request, Uri, request::Parts};
 use tower_ratelimit::{
     clock::{ManualClock, Timestamp},
@@ -50,7 +53,8 @@ pub(crate) struct Check {
     /// A descriptor of Envoy's protocol, such as rl foo=bar,baz=x: explains its limit. May be
     /// repeated: all descriptors belong to one request, and have one domain.
     #[cfg(feature = "serve")]
-    #[arg(long, value_names = ["DOMAIN", "KEY=VALUE,..."], num_args = 2, conflicts_with = "request")]
+    #[arg(long, value_names = ["DOMAIN", "KEY=VALUE,..."], num_args = 2)]
+    #[arg(conflicts_with = "request")]
     pub(crate) descriptor: Vec<String>,
     /// Rejects extensions that Envoy's rate limit service does not know.
     #[cfg(feature = "serve")]
@@ -67,29 +71,21 @@ pub(crate) struct Check {
     #[arg(long)]
     pub(crate) deny_warnings: bool,
     /// The format of the files. Default: by their names.
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) format: Option<FileFormat>,
+    #[arg(long, value_name = "FORMAT", value_parser = formats())]
+    pub(crate) format: Option<Format>,
     /// The format of the output: text for people, JSON for programs, or annotations of a GitHub
     /// workflow.
     #[arg(long, value_name = "HOW", default_value = "text")]
     pub(crate) output: OutputFormat,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum FileFormat {
-    Yaml,
-    Json,
-    Toml,
-}
-
-impl From<FileFormat> for Format {
-    fn from(format: FileFormat) -> Self {
-        match format {
-            FileFormat::Yaml => Self::Yaml,
-            FileFormat::Json => Self::Json,
-            FileFormat::Toml => Self::Toml,
-        }
-    }
+fn formats() -> impl TypedValueParser<Value = Format> {
+    let names = PossibleValuesParser::new(["yaml", "json", "toml"]);
+    names.map(|name| match name.as_str() {
+        "json" => Format::Json,
+        "toml" => Format::Toml,
+        _ => Format::Yaml,
+    })
 }
 
 /// # Errors
@@ -130,7 +126,7 @@ fn builder(check: &Check) -> RulesBuilder {
         .accept_spend(true)
         .authenticated(move |_| authenticated);
     match check.format {
-        Some(format) => builder.format(format.into()),
+        Some(format) => builder.format(format),
         None => builder,
     }
 }

@@ -122,22 +122,16 @@ impl RateLimits {
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, DecideError> {
         let span = Span::begin();
-        let answer = self.charged_answer_to(request, until).await;
+        let answer = match self.0.modes.charge {
+            ChargedRequests::Always => self.charge(request, until).await,
+            ChargedRequests::Admitted => {
+                let (limits, request) = (self.clone(), request.clone());
+                to_its_end(async move { limits.charge(&request, until).await }).await
+            }
+        };
         let backend = self.0.counters.backend();
         span.end(backend, || outcome(&request.domain, &answer));
         answer
-    }
-
-    async fn charged_answer_to(
-        &self,
-        request: &RateLimitRequest,
-        until: Option<Instant>,
-    ) -> Result<RateLimitResponse, DecideError> {
-        if self.0.modes.charge == ChargedRequests::Always {
-            return self.charge(request, until).await;
-        }
-        let (limits, request) = (self.clone(), request.clone());
-        to_its_end(async move { limits.charge(&request, until).await }).await
     }
 
     async fn charge(
@@ -405,6 +399,7 @@ impl Default for Modes {
 
 /// The body of a response to a denied client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[non_exhaustive]
 pub enum DeniedBody {
     /// An empty body, as from Envoy's reference service.
     Empty,
@@ -417,6 +412,7 @@ pub enum DeniedBody {
 /// With `Admitted`, each request is decided in a tokio task of its own. If one descriptor denies, the charges of the
 /// others are refunded at once. Until then concurrent requests may find less remaining, never more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[non_exhaustive]
 pub enum ChargedRequests {
     /// All: each descriptor counts independently of the others, as in Envoy's reference service.
     Always,

@@ -30,7 +30,8 @@ pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(15);
 #[non_exhaustive]
 pub struct Settings {
     /// Rule files of Envoy's rate limit service, or directories of *.yaml, *.yml and *.json.
-    #[arg(required_unless_present_any = ["auth_rules", "xds"], conflicts_with = "xds", value_delimiter = ',')]
+    #[arg(required_unless_present_any = ["auth_rules", "xds"], conflicts_with = "xds")]
+    #[arg(value_delimiter = ',')]
     pub rules: Vec<PathBuf>,
     /// Rule files of tower-ratelimit, as for `check`: /v1/auth decides by them for nginx, Caddy and
     /// Traefik.
@@ -71,18 +72,26 @@ pub struct Settings {
     #[command(flatten)]
     pub shares: RlqsSettings,
     /// The address of the gRPC service.
-    #[arg(long, help_heading = "Listeners", value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8081")]
+    #[arg(long, help_heading = "Listeners", value_name = "ADDRESS", value_parser = address)]
+    #[arg(default_value = "127.0.0.1:8081")]
     pub grpc: SocketAddr,
     /// A Unix socket for the gRPC service, which replaces --grpc.
     #[arg(long, help_heading = "Listeners", value_name = "PATH")]
     pub grpc_uds: Option<PathBuf>,
     /// The maximum age of a gRPC connection, plus or minus a tenth; its caller then connects again.
     /// 0 is none.
-    #[arg(long, help_heading = "Listeners", value_name = "TIME", default_value = "24h", value_parser = time)]
+    #[arg(
+        long,
+        help_heading = "Listeners",
+        value_name = "TIME",
+        default_value = "24h"
+    )]
+    #[arg(value_parser = time)]
     pub grpc_max_age: Duration,
     /// The address of the HTTP service: /v1/check, /v1/auth, /json, /metrics, and the probes
     /// /healthz and /readyz.
-    #[arg(long, help_heading = "Listeners", value_name = "ADDRESS", value_parser = address, default_value = "127.0.0.1:8080")]
+    #[arg(long, help_heading = "Listeners", value_name = "ADDRESS", value_parser = address)]
+    #[arg(default_value = "127.0.0.1:8080")]
     pub http: SocketAddr,
     /// A further address for metrics, and the path of its route. Defaults to none: the HTTP service has `/metrics`.
     #[arg(skip)]
@@ -126,7 +135,13 @@ pub struct Settings {
     pub reservation_key_file: Option<PathBuf>,
     /// How long new requests are accepted after SIGTERM at most, so that callers can notice; less
     /// if no connection has been open for a second.
-    #[arg(long, help_heading = "Listeners", value_name = "TIME", default_value = "5s", value_parser = time)]
+    #[arg(
+        long,
+        help_heading = "Listeners",
+        value_name = "TIME",
+        default_value = "5s"
+    )]
+    #[arg(value_parser = time)]
     pub drain: Duration,
     /// How requests are charged and answered, for all rules.
     #[command(flatten)]
@@ -135,6 +150,7 @@ pub struct Settings {
 
 /// The policy while Redis does not respond.
 #[derive(Debug, Clone, Copy, ValueEnum)]
+#[non_exhaustive]
 pub enum Failure {
     /// This process counts alone.
     Local,

@@ -41,7 +41,8 @@ pub struct Settings {
     #[command(flatten)]
     pub to_upstream: ToUpstream,
     /// The address of the gateway.
-    #[arg(long, help_heading = "Listeners", value_name = "ADDRESS", value_parser = address, default_value = "0.0.0.0:8000")]
+    #[arg(long, help_heading = "Listeners", value_name = "ADDRESS", value_parser = address)]
+    #[arg(default_value = "0.0.0.0:8000")]
     pub listen: SocketAddr,
     /// The certificate and the key for TLS. Defaults to none: no TLS.
     #[command(flatten)]
@@ -58,11 +59,13 @@ pub struct Settings {
     pub limits: RequestLimits,
     /// How long new requests are accepted after SIGTERM at most, so that callers can notice; less
     /// if no connection has been open for a second.
-    #[arg(long, help_heading = "Listeners", value_name = "TIME", default_value = "5s", value_parser = time)]
+    #[arg(long, help_heading = "Listeners", value_name = "TIME")]
+    #[arg(default_value = "5s", value_parser = time)]
     pub drain: Duration,
     /// The address of /metrics and the probes /healthz and /readyz, without TLS; off is no
     /// listener.
-    #[arg(long, help_heading = "Listeners", value_name = "ADDRESS", default_value = "127.0.0.1:6071", value_parser = address_or_off)]
+    #[arg(long, help_heading = "Listeners", value_name = "ADDRESS")]
+    #[arg(default_value = "127.0.0.1:6071", value_parser = address_or_off)]
     pub http: OrOff,
     /// The admin service.
     #[command(flatten)]
@@ -156,11 +159,13 @@ fn count_or_off(text: &str) -> Result<usize, String> {
 impl Settings {
     /// The settings with these rule files and this upstream, without metrics, probes and the admin service.
     pub fn new(rules: Vec<PathBuf>, upstream: Upstream) -> Self {
+        let defaults = defaults(&["rules", "--upstream", &upstream.to_string()]);
         Self {
             rules,
+            upstream,
             http: None,
             operators: OperatorSettings::default(),
-            ..defaults(&["rules", "--upstream", &upstream.to_string()])
+            ..defaults
         }
     }
 

@@ -269,8 +269,10 @@ mod tests {
 
     #[test]
     fn state_of_redis_is_refused() {
-        let mut settings = StoreSettings::default();
-        settings.state = Some("s".into());
+        let mut settings = StoreSettings {
+            state: Some("s".into()),
+            ..StoreSettings::default()
+        };
         let connect = |settings: &StoreSettings| settings.connect(Duration::from_secs(1));
         assert!(connect(&settings).expect("no Redis").is_none());
         settings.redis = Some("redis://a".to_owned());

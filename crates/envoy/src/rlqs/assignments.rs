@@ -687,10 +687,22 @@ impl Shares {
 pub struct RlqsSettings {
     /// How long a share lasts without a further message: whole seconds, at least 10. Envoy reports
     /// every 5 seconds. Instances with one Redis need the same.
-    #[arg(id = "rlqs_ttl", long = "rlqs-ttl", value_name = "TIME", default_value = "15s", value_parser = ttl)]
+    #[arg(
+        id = "rlqs_ttl",
+        long = "rlqs-ttl",
+        value_name = "TIME",
+        default_value = "15s"
+    )]
+    #[arg(value_parser = ttl)]
     pub ttl: Duration,
     /// How long a bucket without requests is kept.
-    #[arg(id = "rlqs_idle", long = "rlqs-idle", value_name = "TIME", default_value = "5m", value_parser = time)]
+    #[arg(
+        id = "rlqs_idle",
+        long = "rlqs-idle",
+        value_name = "TIME",
+        default_value = "5m"
+    )]
+    #[arg(value_parser = time)]
     pub idle: Duration,
     /// Requests in buckets that get no share: beyond a maximum, or with pairs that fit too many
     /// orders.
@@ -704,12 +716,18 @@ pub struct RlqsSettings {
     /// The header of streams with the Envoy's name, so that each keeps its shares when it
     /// reconnects: initial_metadata of Envoy's rlqs_server. Otherwise an Envoy is the address of its
     /// connection.
-    #[arg(id = "rlqs_client_header", long = "rlqs-client-header", value_name = "NAME", value_parser = header)]
+    #[arg(
+        id = "rlqs_client_header",
+        long = "rlqs-client-header",
+        value_name = "NAME"
+    )]
+    #[arg(value_parser = header)]
     pub client_header: Option<HeaderName>,
 }
 
 /// Requests in buckets that get no share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[non_exhaustive]
 pub enum Excess {
     /// All pass.
     Allow,

@@ -73,7 +73,8 @@ use crate::{
 pub struct OperatorSettings {
     /// The address of the admin service, for operators and `top`; off is no such service. An
     /// address that other machines can reach needs --admin-token-file.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6070", value_parser = address_or_off)]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6070")]
+    #[arg(value_parser = address_or_off)]
     pub admin: OrOff,
     /// A file with the token for operators, of at least 32 characters.
     #[arg(long, value_name = "FILE")]
@@ -82,7 +83,8 @@ pub struct OperatorSettings {
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     pub admin_host: Vec<String>,
     /// Whether the admin service has a page of limits as they act.
-    #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_or_off, action = ArgAction::Set)]
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_or_off)]
+    #[arg(action = ArgAction::Set)]
     pub admin_page: bool,
     /// Reveals keys, such as addresses, to operators and in the log. Default: digests.
     #[arg(long)]
