@@ -12,7 +12,7 @@ use tower_ratelimit::{
 use super::{
     alice, cases,
     quotas::{Spec, at, spec},
-    request::Request,
+    trace_operations::Request,
     traces::{request, with_receipt},
 };
 

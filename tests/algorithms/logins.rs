@@ -7,7 +7,7 @@ use tower_ratelimit::{
 
 use super::{
     alice,
-    blocks::{BLOCK, blocking, facts, request, seconds},
+    block_for::{BLOCK, blocking, facts, request, seconds},
     every_algorithm,
 };
 

@@ -1,9 +1,9 @@
 //! The promises of the algorithms: their definitions as an oracle, their bounds, and what blocks,
 //! soft limits, tiers and changes of quota do to them.
 
-mod agreement;
-mod blocks;
-mod bounds;
+mod admission_bounds;
+mod all_or_none;
+mod block_for;
 #[cfg(feature = "calendar")]
 mod calendar;
 mod changed_receipts;
@@ -11,31 +11,31 @@ mod clock_steps;
 mod count_operation;
 mod decision_fields;
 mod extremes;
-mod key_model;
 mod late_refunds;
 mod logins;
 mod memory;
-mod on_change;
+mod on_change_fresh;
+mod oracle_agreement;
+mod per_request_quota_model;
 mod priority;
 mod quota;
-mod quota_changes;
 mod quota_text;
 mod receipt_bytes;
 mod refunds;
-mod request;
-mod request_quota_model;
 mod retries;
+mod set_quota;
 mod soft_limits;
 mod spending;
+mod tiered_key_model;
 mod tiers;
-mod together;
 mod token_bucket;
+mod trace_operations;
 mod traces;
 mod varying;
 #[cfg(feature = "calendar")]
 mod varying_in_zones;
 mod vectors;
-mod wall;
+mod wall_clock;
 
 use std::env;
 

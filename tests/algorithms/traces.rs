@@ -14,10 +14,10 @@ use tower_ratelimit::{
 use super::{
     alice,
     decision_fields::Answer,
-    key_model::{Subject, nanos},
+    per_request_quota_model::{Row, row},
     quotas::{self, Move, Size, Spec, any_move, at, size},
-    request::Request,
-    request_quota_model::{Row, row},
+    tiered_key_model::{Subject, nanos},
+    trace_operations::Request,
 };
 
 /// In a list each quota needs a name of its own.
@@ -92,7 +92,7 @@ fn block() -> impl Strategy<Value = Duration> {
         2 => Just(0),
         2 => 1_u64..10_000_000_000,
         1 => 1_u64..100_000_000_000_000,
-        // A longer one is an error, see blocks.rs.
+        // A longer one is an error, see block_for.rs.
         1 => 1_u64..=1 << 59,
     ];
     nanos.prop_map(Duration::from_nanos)

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod logs;
-mod names;
+mod quota_names;
 mod requests;
 #[cfg(feature = "llm")]
 mod spend;

@@ -1,9 +1,9 @@
 //! At most so many requests of a key in flight, and every permit comes back.
 #![allow(clippy::unwrap_used)]
 
+mod axum_and_tonic;
 mod release;
 mod responses;
-mod servers;
 
 use std::{
     panic::catch_unwind,

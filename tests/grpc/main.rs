@@ -3,6 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod answers;
-mod connection;
+mod connection_after_rejection;
 mod service;
 mod web;

@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod bypasses;
+mod client_ip_layer;
 mod configuration;
 #[cfg(feature = "axum")]
 mod handlers;
-mod reading;
-mod services;
+mod header_syntax;
 mod vectors;
 
 use std::net::{IpAddr, SocketAddr};

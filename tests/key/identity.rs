@@ -5,7 +5,7 @@ mod bypasses;
 #[cfg(feature = "axum")]
 mod claims;
 mod credentials;
-mod reveal;
+mod hidden_keys;
 
 use http::request::Parts;
 

@@ -1,15 +1,15 @@
 //! Promises of the local table, through the public API.
 
-mod blocks;
-mod each;
-mod names;
+mod block_for;
+mod fair_shares;
+mod joint_limits;
+mod operation_for_each_limit;
 #[cfg(target_os = "linux")]
-mod resident;
+mod resident_memory;
 mod restarts;
+mod shared_names;
 mod store;
-mod store_shares;
 mod table_stress;
-mod together;
 
 use std::{
     panic::catch_unwind,

@@ -5,10 +5,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod app;
+mod cases_for_every_proxy;
 mod client;
 mod nginx_limits;
 mod proxy;
-mod suite;
 
-suite::behind!(nginx, crate::proxy::Kind::Nginx);
-suite::behind!(haproxy, crate::proxy::Kind::Haproxy);
+cases_for_every_proxy::behind!(nginx, crate::proxy::Kind::Nginx);
+cases_for_every_proxy::behind!(haproxy, crate::proxy::Kind::Haproxy);

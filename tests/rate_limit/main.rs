@@ -4,30 +4,30 @@
 
 #[cfg(feature = "axum")]
 mod axum;
-mod contract;
-mod corrections;
-#[cfg(feature = "rules")]
-mod cut_short;
 mod decisions_in_handlers;
 #[cfg(feature = "tokio")]
-mod delays;
-mod first_requests;
-#[cfg(feature = "tracing")]
-mod footguns;
+mod delayed_requests;
+#[cfg(feature = "rules")]
+mod dropped_and_panicking;
+mod final_costs;
 #[cfg(feature = "governor")]
 mod governor;
 mod hyper;
+mod joint_limits;
 mod layer;
+mod layer_modes;
 #[cfg(feature = "axum")]
 mod logged_lines;
-mod modes;
+#[cfg(feature = "tracing")]
+mod logged_mistakes;
 mod observe;
 mod overflow;
 mod priority;
 mod request_quotas;
+mod setup_checks;
 mod stacked;
-mod together;
 mod top_keys;
+mod tower_contract;
 #[cfg(feature = "tokio")]
 mod waiting_lines;
 #[cfg(feature = "tokio")]

@@ -13,10 +13,10 @@ use tower_ratelimit::{
 use crate::{
     scripts::{
         GENERAL,
-        recorded::{Calls, Recorded},
+        recorded_writes::{Calls, Recorded},
     },
     servers::Server,
-    strict_only::{leased_mode_refuses_a_change, only_strict_mode_counts, patient_store},
+    strict_mode_only::{leased_mode_refuses_a_change, only_strict_mode_counts, patient_store},
 };
 
 const MONTH: Quota = Quota::per_month(5).in_zone("Europe/Berlin");

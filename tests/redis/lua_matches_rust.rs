@@ -39,7 +39,7 @@ use crate::{
     quotas::{Spec, any_move, uncapped},
     scripts::{
         GENERAL,
-        recorded::{Calls, Recorded},
+        recorded_writes::{Calls, Recorded},
     },
 };
 

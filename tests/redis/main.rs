@@ -3,21 +3,23 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+mod cached_denials;
 mod calendar;
 mod clock_set_later;
-mod denials;
 mod differential;
-mod each;
 mod faults;
 mod harness;
+mod joint_limits;
 mod keys;
-mod leased;
+mod leased_mode;
 mod leases;
 mod lua_matches_rust;
 mod on_change_fresh;
+mod operation_for_each_limit;
 #[cfg(feature = "rules")]
 #[path = "../rules/overflow_model.rs"]
 mod overflow_model;
+mod redis_values;
 #[cfg(feature = "rules")]
 mod rules;
 #[cfg(feature = "rules")]
@@ -27,10 +29,8 @@ mod scripts;
 #[cfg(feature = "llm")]
 mod spend;
 mod store;
-mod strict_only;
+mod strict_mode_only;
 mod tiers;
-mod together;
-mod values;
 mod vectors;
 
 use testkit::{oracle::quotas, servers};

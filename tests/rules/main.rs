@@ -1,26 +1,26 @@
 //! Rule files: their content, their faults, and the requests that they match.
 
-mod by_hand;
+mod changed_rules_file;
 mod check;
 mod cors;
+mod documented_fields;
 mod example;
 mod faults;
+mod files_and_reload;
+mod fresh_on_change;
 mod hosts;
 mod in_flight;
 mod layer;
 mod matching;
 mod mcp;
-mod on_change;
+mod operator_changes;
 mod overflow;
 mod overflow_model;
-mod page;
 mod paths;
 mod priority;
-mod reading;
 mod reload;
-mod requests;
+mod request_in_words;
 mod required_request_parts;
-mod rules_file;
 mod spend;
 mod waiting;
 mod warnings;

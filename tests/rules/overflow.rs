@@ -16,7 +16,7 @@ use tower_ratelimit::{
     rules::{Format, Rules, RulesLayer, RulesOutcome},
 };
 
-use crate::{layer::store, overflow_model, requests::explain};
+use crate::{layer::store, overflow_model, request_in_words::explain};
 
 const FIELD: &str = "x-ratelimit-overflow";
 

@@ -1,18 +1,18 @@
 //! Costs that are known when the response has ended.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod bytes;
-mod declared;
-mod handles;
+mod body_bytes;
+mod declared_costs;
 mod hostile;
 mod lost_answers;
 mod overshoot;
-mod readers;
-mod recognised;
+mod provider_formats;
 mod responses;
 mod several_limits;
+mod spend_handles;
 mod streams;
 mod unfinished;
+mod usage_readers;
 
 use http::Response;
 use tower_ratelimit::spend::{SpendReader, SpendReaders, Tokens, llm::Llm};

@@ -5,12 +5,12 @@ mod compare_and_swap;
 mod contract;
 mod eventual;
 mod failing;
-mod guarded;
 mod leased;
 mod on_change_fresh;
+mod store_breaker;
 mod varying;
 mod versions;
-mod wall;
+mod wall_clock;
 
 use std::time::Duration;
 

@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
 use super::{
-    load::{Answer, Load, count, times, undecided},
     load_through_fault::{patient_store, store},
+    timed_load::{Answer, Load, count, times, undecided},
 };
 use crate::servers::{Flow, Proxy, Server, Setup};
 

@@ -5,8 +5,8 @@ use testkit::{AGE, needs, programs::eventually};
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
 use super::{
-    load::{Answer, Load, count, times, undecided},
     load_through_fault::{Trial, patient_store, store},
+    timed_load::{Answer, Load, count, times, undecided},
 };
 use crate::servers::Cluster;
 

@@ -23,8 +23,8 @@ use tower_ratelimit::{
 };
 
 use super::{
-    load::{Answer, sample},
     load_through_fault::store,
+    timed_load::{Answer, sample},
 };
 use crate::{
     harness::fake::FakeServer,

@@ -11,8 +11,8 @@ use tower_ratelimit::{
 };
 
 use super::{
-    load::{Answer, sample},
     load_through_fault::store,
+    timed_load::{Answer, sample},
 };
 
 /// The one key in Redis.

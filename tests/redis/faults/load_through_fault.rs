@@ -12,7 +12,7 @@ use tower_ratelimit::{
     store::{StoreErrorKind, StoreHealth},
 };
 
-use super::load::{Answer, Load, Sample, cause, times, undecided};
+use super::timed_load::{Answer, Load, Sample, cause, times, undecided};
 
 /// Short enough for a test. A busy machine may need longer for an answer: no test asserts that a request meets it.
 pub(super) const DEADLINE: Duration = Duration::from_millis(750);

@@ -5,17 +5,17 @@
 //! [`Trial`](load_through_fault::Trial). Those in `counts` check how many were allowed.
 
 mod allowed_totals;
+mod busy_server;
 mod cancelled;
 mod client_chosen_keys;
 mod clocks;
 mod clusters;
 mod connections;
-mod crowds;
+mod error_replies;
 mod failure_policies;
 mod foreign_values;
-mod load;
 mod load_through_fault;
 mod network_delays;
-mod refusals;
 mod shards;
+mod timed_load;
 mod together;

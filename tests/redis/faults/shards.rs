@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, store::StoreHealth};
 
 use super::{
-    load::{Load, sample, undecided},
     load_through_fault::{patient_store, store_within},
+    timed_load::{Load, sample, undecided},
 };
 use crate::servers::{Cluster, Setup};
 

@@ -10,7 +10,7 @@ use tower_ratelimit::{
     limiter::Tier, store::StoreErrorKind,
 };
 
-use super::{load::cause, load_through_fault::patient_store};
+use super::{load_through_fault::patient_store, timed_load::cause};
 use crate::servers::{Cluster, Server};
 
 const SUBJECTS: u64 = 300;

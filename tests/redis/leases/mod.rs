@@ -2,7 +2,7 @@
 
 mod failures;
 mod lifetimes;
-mod steady;
+mod long_and_short_responses;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -5,7 +5,7 @@ use testkit::needs;
 
 use super::{
     GENERAL, LONE_QUOTA, SEVERAL_QUOTAS,
-    recorded::{Calls, Outcome, Recorded},
+    recorded_writes::{Calls, Outcome, Recorded},
     runner, runtime, words,
 };
 use crate::servers::Server;

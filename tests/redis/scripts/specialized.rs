@@ -1,6 +1,6 @@
 //! The specialized scripts decide as the general one does, or leave it to that.
 
-mod kind;
+mod script_arguments;
 mod traces;
 
 use std::cell::RefCell;
@@ -9,12 +9,12 @@ use proptest::prelude::*;
 use testkit::needs;
 
 use self::{
-    kind::{Kind, Numbers, Order, Window},
+    script_arguments::{Kind, Numbers, Order, Window},
     traces::trace,
 };
 use super::{
     GENERAL,
-    recorded::{Calls, Recorded},
+    recorded_writes::{Calls, Recorded},
     runner, runtime, words,
 };
 use crate::servers::Server;

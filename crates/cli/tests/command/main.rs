@@ -4,9 +4,9 @@
 mod arguments;
 #[cfg(feature = "serve")]
 mod check_descriptors;
+mod documented_output;
 #[path = "../support/log.rs"]
 mod log;
-mod pages;
 #[cfg(target_os = "linux")]
 mod real_server_logs;
 mod replay;

@@ -5,8 +5,8 @@ use testkit::programs::free_port;
 
 use crate::{
     gateway_process::{Gateway, bounded},
-    other_programs::{Program, is_missing},
     raw_http1::{Head, Wire},
+    server_processes::{Program, is_missing},
     upstream::Upstream,
 };
 

@@ -3,38 +3,38 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod admin;
+mod behind_proxies;
 mod cors;
 mod denied_page;
 mod docs_page;
 mod early_responses;
-mod fields;
 mod framing;
 mod gateway_process;
+mod header_fields;
 mod hosts;
 mod http2;
 mod in_flight;
 mod in_flight_in_redis;
-mod language_model;
 mod live_page;
 mod live_page_incidents;
 mod llm_clients;
+mod long_streams;
 mod mcp;
 mod metrics;
-mod other_programs;
+mod model_server;
 mod probes;
-mod proxies;
 mod raw_http1;
-mod restarts;
+mod server_processes;
 mod size_and_time_limits;
 mod slow_bodies;
 mod spend;
 mod start_reload_shutdown;
+mod state_file;
 mod store;
-mod streams;
 mod tls;
 #[path = "../support/tls.rs"]
 mod tls_client;
-mod tls_relay;
+mod tls_terminator;
 mod unread_responses;
 mod upstream;
 mod upstream_failures;

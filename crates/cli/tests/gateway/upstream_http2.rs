@@ -12,8 +12,8 @@ use tonic::Code;
 use crate::{
     gateway_process::{Gateway, bounded},
     http2::{about, health, health_client},
-    other_programs::{Program, is_missing},
-    tls_relay::{Plain, TlsRelay},
+    server_processes::{Program, is_missing},
+    tls_terminator::{Plain, TlsRelay},
     upstream::Upstream,
 };
 

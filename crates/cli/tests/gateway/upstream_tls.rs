@@ -18,7 +18,7 @@ use tokio::{
 use crate::{
     gateway_process::{Gateway, RULES, bounded},
     metrics::reported,
-    tls_relay::{Plain, TlsRelay},
+    tls_terminator::{Plain, TlsRelay},
     upstream::Upstream,
 };
 

@@ -12,8 +12,8 @@ use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
     auth::{login, service, service_of},
-    http::{Answer, send},
     metrics::reported,
+    raw_http::{Answer, send},
     service_process::{Service, about},
 };
 

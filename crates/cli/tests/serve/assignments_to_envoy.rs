@@ -10,8 +10,8 @@ use tower_ratelimit_envoy::protobuf_messages::{
 };
 
 use crate::{
-    http::try_send,
-    quotas::envoy_has_crashed,
+    envoy_quota_shares::envoy_has_crashed,
+    raw_http::try_send,
     scripted_quota_server::{
         LONG, ScriptedEnvoy, abandon, assign, assign_requests_per_second, blanket, tokens, user_of,
     },

@@ -8,7 +8,7 @@ use tonic::Code as GrpcCode;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use crate::{
-    http::{Answer, get, send, try_send, upstream},
+    raw_http::{Answer, get, send, try_send, upstream},
     service_process::{Service, about},
 };
 

@@ -8,7 +8,7 @@ use testkit::{
 };
 
 use crate::{
-    http::{send, try_send, upstream},
+    raw_http::{send, try_send, upstream},
     service_process::Service,
 };
 

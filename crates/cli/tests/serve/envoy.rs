@@ -5,8 +5,8 @@ use tonic::{Code as GrpcCode, transport::Endpoint};
 use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
-    http::{Answer, get, send},
-    proxy::Envoy,
+    envoy_proxy::Envoy,
+    raw_http::{Answer, get, send},
     service_process::{Service, about, call},
 };
 

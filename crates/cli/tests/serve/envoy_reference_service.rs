@@ -11,7 +11,7 @@ use tonic::transport::Endpoint;
 use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
-    http::send,
+    raw_http::send,
     service_process::{RULES, Service, about, call},
 };
 

@@ -11,7 +11,7 @@ use tonic_reflection::pb::v1::{
 use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
-    http::{get, send},
+    raw_http::{get, send},
     service_process::{Service, about},
 };
 

@@ -8,7 +8,7 @@ use tonic::transport::Endpoint;
 use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
-    http::{send, try_send},
+    raw_http::{send, try_send},
     service_process::{RULES, Service, about, call},
 };
 

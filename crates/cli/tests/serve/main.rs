@@ -5,16 +5,19 @@
 mod admin;
 mod assignments_to_envoy;
 mod auth;
+mod check_route;
 mod connections;
 #[path = "../../../envoy/tests/envoy/xds/control_plane.rs"]
 mod control_plane;
+mod dashboard_and_alerts;
 mod docs_page;
 mod early_responses;
 mod envoy;
+mod envoy_proxy;
+mod envoy_quota_shares;
 mod envoy_reference_service;
 mod grpc_and_json_calls;
 mod grpcio;
-mod http;
 mod log;
 mod lossless_shutdown_and_reload;
 mod metrics;
@@ -23,15 +26,12 @@ mod model;
 #[cfg(feature = "otel")]
 mod otel;
 mod overflow_behind_proxies;
-mod prometheus;
-mod proxy;
-mod quotas;
+mod raw_http;
 mod reservations;
-mod rest_check;
-mod restarts;
 mod scripted_quota_server;
 mod service_process;
 mod start_reload_shutdown;
+mod state_file;
 mod store;
 mod systemd;
 mod tls;

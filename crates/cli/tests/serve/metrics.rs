@@ -6,7 +6,7 @@ use testkit::programs::{eventually, free_port};
 
 use crate::{
     auth::{login, service},
-    http::{get, send},
+    raw_http::{get, send},
     service_process::{RULES, Service, about},
 };
 

@@ -25,7 +25,7 @@ use tonic_prost::ProstCodec;
 use tower_ratelimit_envoy::protobuf_messages::{RateLimitRequest, RateLimitResponse};
 
 use crate::{
-    http::{send, try_send, upstream},
+    raw_http::{send, try_send, upstream},
     service_process::{Service, about},
 };
 

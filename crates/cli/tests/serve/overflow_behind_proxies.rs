@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 use crate::{
     auth::{is_missing, nginx, proxy, service_of},
-    http::{get, send},
+    raw_http::{get, send},
     service_process::Service,
 };
 

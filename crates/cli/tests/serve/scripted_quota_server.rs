@@ -31,8 +31,8 @@ use tower_ratelimit_envoy::protobuf_messages::{
 };
 
 use crate::{
-    http::{send, try_send},
-    quotas::{config_of_page, start_envoy},
+    envoy_quota_shares::{config_of_page, start_envoy},
+    raw_http::{send, try_send},
 };
 
 /// A `RateLimitQuotaResponse` whose actions are bytes, so that it can contain what the service never sends.

@@ -15,7 +15,7 @@ use tower_ratelimit_envoy::protobuf_messages::{
     Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
 
-use crate::http::try_send;
+use crate::raw_http::try_send;
 
 /// Limits with periods longer than any test.
 pub(crate) const RULES: &str = "domain: rl

@@ -6,7 +6,7 @@ use testkit::programs::eventually;
 use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
-    http::{get, try_send},
+    raw_http::{get, try_send},
     service_process::{RULES, Service, about, call},
 };
 

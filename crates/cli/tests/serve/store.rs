@@ -14,7 +14,7 @@ use tonic::transport::Endpoint;
 use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
-    http::get,
+    raw_http::get,
     service_process::{Service, about, call},
 };
 

@@ -26,7 +26,10 @@ async fn systemd_is_notified_of_start_reload_and_stop() {
     let service = Service::launch_with(&["--drain", "0s"], &variables);
     assert_eq!(reported(&socket).await, "READY=1");
     // Ready services respond.
-    assert_eq!(crate::http::get(service.http, "/readyz").await.status, 200);
+    assert_eq!(
+        crate::raw_http::get(service.http, "/readyz").await.status,
+        200
+    );
     service.process.hang_up();
     assert_eq!(reported(&socket).await, "RELOADING=1");
     assert_eq!(reported(&socket).await, "READY=1");

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    http::{Answer, send},
+    raw_http::{Answer, send},
     service_process::{Service, about},
 };
 

@@ -13,7 +13,7 @@ use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{
     control_plane::{Plane, config},
-    http::{get, send, try_send},
+    raw_http::{get, send, try_send},
     service_process::{Service, about},
 };
 

@@ -18,9 +18,8 @@ use tower_ratelimit::{Global, LocalLimiter, Quota, RateLimitLayer, clock::TokioC
 use tower_ratelimit_client::{Pacer, PacerLayer, PacerStats};
 
 use super::{
-    builder, millis,
-    network::{Http, client},
-    seconds,
+    builder, millis, seconds,
+    simulated_network::{Http, client},
 };
 
 const TASKS: usize = 64;

@@ -7,7 +7,7 @@ use tower::{Layer, service_fn};
 use tower_ratelimit::{Global, LocalLimiter, Quota, RateLimitLayer, clock::TokioClock};
 use tower_ratelimit_client::{Learn, Pacer, PacerLayer};
 
-use super::{api, builder, network, seconds};
+use super::{api, builder, seconds, simulated_network};
 
 /// A health service with a limit of a call a second.
 fn channel() -> tonic::transport::Channel {
@@ -25,7 +25,7 @@ fn channel() -> tonic::transport::Channel {
         });
     Endpoint::from_static("http://api.example.com").connect_with_connector_lazy(service_fn(
         move |_: Uri| {
-            let io = network::connect(service.clone(), network::Http::Two);
+            let io = simulated_network::connect(service.clone(), simulated_network::Http::Two);
             async move { Ok::<_, std::io::Error>(io) }
         },
     ))

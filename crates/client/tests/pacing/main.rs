@@ -9,13 +9,13 @@ mod fuzz_target_properties;
 mod grpc;
 mod malformed_responses;
 mod many_clients;
-mod margin;
-mod network;
 #[cfg(feature = "reqwest-middleware")]
 mod reqwest;
 mod response_signals;
 mod retries;
-mod shared_tokens;
+mod safety_margin;
+mod shared_provider_account;
+mod simulated_network;
 mod units;
 mod waiting;
 

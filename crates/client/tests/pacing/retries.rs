@@ -19,9 +19,8 @@ use tower_ratelimit::Quota;
 use tower_ratelimit_client::{Failure, PacerError, PacerErrorKind, PacerLayer, Retry};
 
 use super::{
-    Server, URL, builder, millis,
-    network::{Http, client_over, connect_to_nobody},
-    response, seconds,
+    Server, URL, builder, millis, response, seconds,
+    simulated_network::{Http, client_over, connect_to_nobody},
 };
 
 fn layer() -> PacerLayer {

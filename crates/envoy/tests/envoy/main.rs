@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod lyft;
-mod memory;
+mod memory_use;
 mod reservations;
 #[cfg(target_os = "linux")]
 mod xds;

@@ -2,14 +2,14 @@
 #![allow(missing_docs)]
 
 #[cfg(target_os = "linux")]
-mod answers;
-#[cfg(target_os = "linux")]
 mod built_pages;
 #[cfg(target_os = "linux")]
 mod controls;
-mod lanes_without_browser;
+mod lane_drawing;
 #[cfg(target_os = "linux")]
 mod looks;
+#[cfg(target_os = "linux")]
+mod results_as_native;
 #[cfg(target_os = "linux")]
 mod scenarios;
 #[cfg_attr(

@@ -3,12 +3,12 @@
 mod agreement_with_limiter;
 mod clients;
 mod clocks_that_jump;
-mod counts;
+mod counts_by_format;
 mod exit_codes;
-mod fields;
 mod files;
 mod filters;
 mod invalid_lines;
+mod json_fields;
 mod report;
 mod rules;
 mod suggestions;

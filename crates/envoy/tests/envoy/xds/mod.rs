@@ -4,6 +4,6 @@ mod agreement;
 mod connection;
 mod control_plane;
 mod faults;
+mod limit_set_updates;
 mod service;
-mod sets;
 mod tls;

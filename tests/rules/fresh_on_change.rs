@@ -11,7 +11,7 @@ use tower_ratelimit::{
     rules::{Format, Rules, RulesLayer},
 };
 
-use super::{layer::Ruled, rules_file::RulesFile};
+use super::{changed_rules_file::RulesFile, layer::Ruled};
 
 fn rule(quota: &str, more: &str) -> String {
     format!("rules: [{{name: login, key: global, quota: {quota}{more}}}]")

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::programs::{Process, eventually, find, free_port};
 
-use crate::http::{try_send, upstream};
+use crate::raw_http::{try_send, upstream};
 
 /// An Envoy with a listener for each reaction to a service that does not respond.
 pub(crate) struct Envoy {

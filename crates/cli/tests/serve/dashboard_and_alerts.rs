@@ -14,7 +14,7 @@ use testkit::programs::{Process, eventually, find, free_port};
 use crate::{
     auth::{is_missing, login, service},
     control_plane::{Plane, config},
-    http::{get, send, try_send, upstream},
+    raw_http::{get, send, try_send, upstream},
     service_process::{Service, about},
 };
 

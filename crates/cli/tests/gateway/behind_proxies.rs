@@ -5,8 +5,8 @@ use std::{fs, net::Ipv4Addr};
 
 use crate::{
     gateway_process::{Gateway, bounded},
-    other_programs::{Program, is_missing},
     raw_http1::Wire,
+    server_processes::{Program, is_missing},
     upstream::Upstream,
 };
 

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use testkit::{needs, servers::Server};
 
 use crate::{
-    http::{Answer, send},
+    raw_http::{Answer, send},
     service_process::{Service, about},
 };
 

@@ -19,8 +19,8 @@ use tower_ratelimit_envoy::protobuf_messages::{Code, RateLimitRequest};
 
 use crate::{
     admin::operate,
-    http::{send, try_send},
     metrics::reported,
+    raw_http::{send, try_send},
     service_process::{Service, about},
 };
 

@@ -8,9 +8,9 @@ use tower_ratelimit::{decision::Outcome, limiter::OnChange, quota::Algorithm};
 use super::{
     decision_fields::{Answer, Line, count, micros_up},
     oracle::{Charge, Counter, Kind, NEVER, Nanos, Rule},
+    per_request_quota_model::{Fitted, Row},
     quotas::Spec,
-    request::Request,
-    request_quota_model::{Fitted, Row},
+    trace_operations::Request,
 };
 
 /// A place in the tiers' lists, and how it is counted there.

@@ -15,9 +15,9 @@ use crate::{
 macro_rules! behind {
     ($name:ident, $kind:expr) => {
         mod $name {
-            use crate::suite;
+            use crate::cases_for_every_proxy;
 
-            $crate::suite::behind!(@test $kind,
+            $crate::cases_for_every_proxy::behind!(@test $kind,
                 a_hundred_forged_addresses_are_one_client,
                 several_lines_are_one_client,
                 garbage_is_one_client,
@@ -32,7 +32,7 @@ macro_rules! behind {
             #[tokio::test]
             async fn $test() {
                 if !$kind.is_missing() {
-                    suite::$test($kind).await;
+                    cases_for_every_proxy::$test($kind).await;
                 }
             }
         )+
