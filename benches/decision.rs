@@ -14,7 +14,7 @@ use criterion::{
     BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
     measurement::WallTime,
 };
-use testkit::keys::Spread;
+use testkit::random_keys::Spread;
 use tower_ratelimit::{
     Decision, Key, LocalLimiter, LocalStore, Quota,
     decision::Outcome,

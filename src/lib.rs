@@ -186,7 +186,7 @@ pub use tower_ratelimit_core::{
     Priority, Quota,
 };
 pub use tower_ratelimit_layer::{
-    key::{Global, PeerIp, sent_value::Header},
+    key::{Global, PeerIp, request_value::Header},
     middleware::settings::MissingKey,
     rate_limit::{SpendLayer, layer::RateLimitLayer},
 };

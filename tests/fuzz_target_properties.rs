@@ -326,7 +326,7 @@ proptest! {
 
     #[test]
     fn headers(data in vec(any::<u8>(), 0..120)) {
-        testkit::fuzz::headers::check(&data);
+        testkit::fuzz::response_fields::check(&data);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Responses, as the client of this project reads them.
 
 use http::{HeaderMap, StatusCode};
-use testkit::fuzz::responses::NextStep;
+use testkit::fuzz::client_responses::NextStep;
 use tower_ratelimit::clock::{ManualClock, Timestamp};
 use tower_ratelimit_client::{Advice, Pacer, Units};
 

@@ -3,4 +3,7 @@
 #[path = "../adapters/pacer_responses.rs"]
 mod adapter;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| testkit::fuzz::responses::check(data, adapter::respond));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| testkit::fuzz::client_responses::check(
+    data,
+    adapter::respond
+));

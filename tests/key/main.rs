@@ -10,7 +10,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use testkit::vectors;
+use testkit::vector_files;
 use tower_ratelimit::{Key, KeyExtractor, PeerIp, key::IpPrefix};
 
 fn ip(text: &str) -> IpAddr {
@@ -19,7 +19,7 @@ fn ip(text: &str) -> IpAddr {
 
 #[test]
 fn encoding_vectors() {
-    let all = vectors::group("http.json", "key_encoding");
+    let all = vector_files::group("http.json", "key_encoding");
     assert_eq!(all.len(), 6);
     for vector in all {
         let keys = ["parts_a", "parts_b"].map(|side| {
@@ -45,7 +45,7 @@ fn encoding_vectors() {
 
 #[test]
 fn ip_grouping_vectors() {
-    let all = vectors::group("http.json", "ip_grouping");
+    let all = vector_files::group("http.json", "ip_grouping");
     assert_eq!(all.len(), 11);
     for vector in all {
         let bits = vector["ipv6_prefix"].as_u64().expect("a number");

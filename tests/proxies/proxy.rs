@@ -3,7 +3,7 @@
 use std::{fs, path::Path, process::Command};
 
 use tempfile::TempDir;
-use testkit::programs::{Process, eventually, find, free_port, missing};
+use testkit::child_processes::{Process, eventually, find, free_port, missing};
 use tokio::net::TcpStream;
 
 use crate::app::ForwardingHeader;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testkit::{needs, programs::eventually};
+use testkit::{child_processes::eventually, needs};
 use tower_ratelimit::{
     Decision, Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore,
     decision::Op,

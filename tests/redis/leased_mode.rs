@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use testkit::{needs, programs::eventually, servers::Server};
+use testkit::{child_processes::eventually, needs, servers::Server};
 use tower_ratelimit::{
     Key, OnFailure, Quota, RedisLimiter, RedisStore,
     shared::{Mode, RedisLimiterBuilder},

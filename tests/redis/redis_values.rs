@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use redis::Value;
 use testkit::{
+    child_processes::eventually,
     fake_redis::FakeServer,
     needs,
-    programs::eventually,
     servers::{Cluster, Server},
 };
 use tokio::task::JoinSet;

@@ -4,7 +4,7 @@ use std::{convert::Infallible, fs, net::SocketAddr, pin::pin, task::Context, tim
 
 use http::{Request, Response};
 use http_body_util::Full;
-use testkit::{needs, programs::eventually, servers::Server};
+use testkit::{child_processes::eventually, needs, servers::Server};
 use tokio::task::JoinSet;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use testkit::{AGE, needs, programs::eventually};
+use testkit::{AGE, child_processes::eventually, needs};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tower_ratelimit::{
     Decision, Key, OnFailure, Quota, RedisLimiter, RedisStore, limiter::JointLimiter,

@@ -6,9 +6,9 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use testkit::{
     AGE,
+    child_processes::eventually,
     llm::{StreamingBody, bodies},
     needs,
-    programs::eventually,
     servers::Server,
 };
 use tower::{Layer, ServiceExt, service_fn};

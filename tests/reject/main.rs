@@ -16,7 +16,7 @@ use http_body_util::{
     combinators::{BoxBody, UnsyncBoxBody},
 };
 use serde_json::{Value, json};
-use testkit::vectors;
+use testkit::vector_files;
 use tower_ratelimit::{
     Decision,
     clock::Timestamp,
@@ -69,7 +69,7 @@ fn field<'a, B>(response: &'a Response<B>, name: &str) -> Option<&'a str> {
 
 #[test]
 fn problem_documents_follow_the_vectors() {
-    for vector in vectors::group("http.json", "problem_json") {
+    for vector in vector_files::group("http.json", "problem_json") {
         let decision = denied(None);
         let parts = get();
         let response: Response<String> = ProblemJson.reject(&Rejection::denied(&parts, &decision));
@@ -171,7 +171,7 @@ fn grpc_is_recognized_by_its_content_type() {
         json!({"content_type": "application/json", "is_grpc": false}),
         json!({"content_type": "", "is_grpc": false}),
     ];
-    for vector in vectors::group("http.json", "grpc_detect")
+    for vector in vector_files::group("http.json", "grpc_detect")
         .into_iter()
         .chain(more)
     {
@@ -183,7 +183,7 @@ fn grpc_is_recognized_by_its_content_type() {
 
 #[test]
 fn grpc_answers_follow_the_vectors() {
-    for vector in vectors::group("http.json", "grpc") {
+    for vector in vector_files::group("http.json", "grpc") {
         let input = &vector["input"];
         let wait = input["retry_after_ms"].as_u64().map(Duration::from_millis);
         let decision = denied(wait);

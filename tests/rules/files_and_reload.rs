@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use testkit::programs::missing;
+use testkit::child_processes::missing;
 use tower_ratelimit::{
     quota::OwnedQuota,
     rules::{Format, Rules, RulesError, schema},

@@ -17,4 +17,4 @@ pub mod rounds;
 pub mod scaling;
 pub mod worst_latency;
 
-pub use testkit::keys;
+pub use testkit::random_keys;

@@ -12,7 +12,7 @@ use std::{
 
 use testkit::{
     bench_server::Server,
-    programs::{Process, free_port},
+    child_processes::{Process, free_port},
 };
 use tokio::{net::TcpStream, task::JoinSet, time::sleep};
 use tonic::{

@@ -12,8 +12,8 @@ use std::{
 };
 
 use testkit::{
+    child_processes::{Process, free_port},
     llm::bodies,
-    programs::{Process, free_port},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

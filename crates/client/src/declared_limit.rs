@@ -8,7 +8,7 @@ use tower_ratelimit::{
     quota::{Algorithm, IntoQuotas, OwnedQuota},
 };
 
-use crate::units::{INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Unit};
+use crate::request_cost::{INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Unit};
 
 /// A limit that the program knows, made from a [`Quota`](tower_ratelimit::Quota), several quotas or a
 /// limiter by [`IntoDeclaredLimit`].

@@ -7,14 +7,14 @@ use tower_layer::Layer;
 use tower_ratelimit::{Key, spend::SpendReaders};
 
 use crate::{
-    call::CallSettings,
     destination::Destination,
     pacer::Pacer,
     replayable_body::{BufferedBodies, ByReplay, ReplayFn, WithoutReplay},
+    request_cost::Units,
+    request_with_retries::CallSettings,
     retry::Retry,
     service::Paced,
-    spending::SpendingPaced,
-    units::Units,
+    spend_from_bodies::SpendingPaced,
 };
 
 /// Puts a [`Pacer`] around a client: a service that takes `http::Request`s, or with the feature

@@ -7,11 +7,11 @@ use tower_ratelimit::clock::Timestamp;
 
 use crate::{
     deadlines_and_jitter::{Deadline, jittered_backoff},
-    reported_limits::{BucketReport, LONGEST_PAUSE, LearnedBucket, ReportedWindow},
+    reported_windows::{BucketReport, LONGEST_PAUSE, LearnedBucket, ReportedWindow},
+    request_cost::{Cost, Unit, Units},
     response_headers::ReportedQuota,
     response_signals::ServerHint,
     slow_start::{RefusalStreak, SlowStart},
-    units::{Cost, Unit, Units},
 };
 
 /// How long after a refusal reported units are spread over their window.

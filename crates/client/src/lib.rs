@@ -44,7 +44,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod units;
+mod request_cost;
 
 mod response_headers;
 
@@ -55,7 +55,7 @@ mod destination;
 
 mod deadlines_and_jitter;
 
-mod reported_limits;
+mod reported_windows;
 mod slow_start;
 
 mod learned_limits;
@@ -78,13 +78,13 @@ mod builder;
 
 mod retry;
 
-mod call;
+mod request_with_retries;
 
 mod replayable_body;
 
 mod service;
 
-mod spending;
+mod spend_from_bodies;
 
 mod layer;
 
@@ -114,10 +114,10 @@ pub use self::{
     pacer::{Pacer, PacerStats},
     pacer_state::PacerEvent,
     replayable_body::{BufferedBodies, ByReplay, CopyBody, Replay, ReplayFn, WithoutReplay},
+    request_cost::Units,
     response_signals::{Learn, SignalSource},
     retry::{Failure, Retry},
     service::{Paced, PacedFuture},
-    spending::{SpendingBody, SpendingPaced},
+    spend_from_bodies::{SpendingBody, SpendingPaced},
     turn::{Advice, Turn},
-    units::Units,
 };

@@ -13,9 +13,9 @@ use crate::{
     destination::Destination,
     error::PacerError,
     pacer_state::{PacerEvent, PacerState},
+    request_cost::{self, OtherUnits, Units},
     turn::{SentRequest, Turn},
     turn_request::TurnRequest,
-    units::{self, OtherUnits, Units},
     unsettled_units::TurnUnits,
 };
 
@@ -171,7 +171,7 @@ impl Pacer {
         destination: &Destination,
         units: impl IntoIterator<Item = Units>,
     ) -> Result<Turn, PacerError> {
-        let (cost, others) = units::split(units);
+        let (cost, others) = request_cost::split(units);
         let turn = self.turn_within(destination, cost, others, self.state.max_wait);
         let (sent, _) = turn.await?;
         Ok(Turn::new(Arc::clone(&self.state), sent))

@@ -13,8 +13,8 @@ use crate::{
     deadlines_and_jitter::Jitter,
     destination_state::Destinations,
     error::PacerErrorKind,
+    request_cost::{Cost, Unit},
     response_signals::{Learn, SignalSource},
-    units::{Cost, Unit},
 };
 
 pub(crate) type Observer = dyn Fn(&PacerEvent) + Send + Sync;

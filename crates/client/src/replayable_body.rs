@@ -11,7 +11,7 @@ use http_body::Body;
 use http_body_util::{BodyExt, Empty, Full, Limited};
 use tower_ratelimit::reject::RejectionBody;
 
-use crate::{call::BoxError, error::PacerError, retry::Retry};
+use crate::{error::PacerError, request_with_retries::BoxError, retry::Retry};
 
 /// A request body that may be sent more than once.
 ///

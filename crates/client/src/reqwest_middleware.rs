@@ -7,10 +7,12 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next};
 
 use crate::{
-    call::{BodyConsumed, CallSettings, Failed, OutgoingRequest, is_connection_error},
     layer::PacerLayer,
     pacer::Pacer,
     replayable_body::{ByReplay, CopyBody},
+    request_with_retries::{
+        BodyConsumed, CallSettings, Failed, OutgoingRequest, is_connection_error,
+    },
     reqwest_service::Requests,
     retry::Retry,
 };

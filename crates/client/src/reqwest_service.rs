@@ -11,9 +11,9 @@ use reqwest::{Request, Response};
 use tower_service::Service;
 
 use crate::{
-    call::{BodyConsumed, BoxError, OutgoingRequest, is_connection_error},
     error::PacerError,
     replayable_body::{Copies, CopyBody},
+    request_with_retries::{BodyConsumed, BoxError, OutgoingRequest, is_connection_error},
     retry::Retry,
     service::{Paced, PacedFuture},
 };

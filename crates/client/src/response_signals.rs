@@ -6,8 +6,8 @@ use http::{HeaderMap, StatusCode, header::AGE};
 use tower_ratelimit::clock::Timestamp;
 
 use crate::{
+    request_cost::{Cost, Units},
     response_headers::{self, Grpc, ReportedQuota},
-    units::{Cost, Units},
 };
 
 /// Anthropic's status for a server that is overloaded, which is a 503.

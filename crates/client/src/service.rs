@@ -12,10 +12,12 @@ use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
 use tower_service::Service;
 
 use crate::{
-    call::{BodyConsumed, BoxError, CallSettings, Failed, OutgoingRequest, is_connection_error},
     error::PacerError,
     pacer::Pacer,
     replayable_body::{ByReplay, Copies, CopyBody},
+    request_with_retries::{
+        BodyConsumed, BoxError, CallSettings, Failed, OutgoingRequest, is_connection_error,
+    },
 };
 
 /// A client whose requests wait for their turn. Made by [`PacerLayer`](crate::PacerLayer).

@@ -13,8 +13,8 @@ use crate::{
     learned_limits::Pause,
     learned_limits::SentUnits,
     pacer_state::{PacerEvent, PacerState, is_settled},
+    request_cost::Cost,
     response_signals::{self, ServerHint, SignalSource},
-    units::Cost,
     unsettled_units::OpenUnits,
 };
 

@@ -25,8 +25,8 @@ use crate::{
     learned_limits::Hold,
     learned_limits::SentUnits,
     pacer_state::{PacerEvent, PacerState},
+    request_cost::Cost,
     turn::SentRequest,
-    units::Cost,
     unsettled_units::{OpenUnits, TurnUnits},
 };
 

@@ -15,9 +15,9 @@ use crate::{
     learned_limits::LearnedLimits,
     learned_limits::{SentUnits, UnitCharge},
     pacer_state::{LimitUnit, PacerState},
+    request_cost::{OtherUnits, Units},
     response_headers::ReportedQuota,
     response_signals,
-    units::{OtherUnits, Units},
 };
 
 /// The units of a request that was sent, other than requests.

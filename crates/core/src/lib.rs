@@ -32,7 +32,7 @@ pub mod log;
 #[doc(hidden)]
 pub mod small_list;
 #[doc(hidden)]
-pub mod tokens;
+pub mod used_tokens;
 
 pub mod clock;
 pub mod quota;

@@ -84,9 +84,9 @@ pub mod xds;
 
 mod settings;
 
-pub mod reservations;
+pub mod reservation_service;
 
-mod descriptor_source;
+mod limit_source;
 
 pub mod serve;
 

@@ -21,11 +21,11 @@ pub use crate::settings::{DEFAULT_DEADLINE, Failure, Settings};
 use crate::{
     check_route,
     decide::RateLimits,
-    descriptor_source::{DescriptorSource, shares_route},
     http_routes,
+    limit_source::{DescriptorSource, shares_route},
     limiters_by_period::Counters,
     protobuf_messages::DESCRIPTORS,
-    reservations::{self, ReservationKey, ReservationService},
+    reservation_service::{self, ReservationKey, ReservationService},
     rlqs::{self, RateLimitQuotaService},
     rls, xds,
 };
@@ -154,7 +154,7 @@ impl Parts {
         });
         let needs_store = settings.store.ready_needs_store;
         Ok(Self {
-            reservations: reservations::service(limits.clone(), reservation_key(&settings)?),
+            reservations: reservation_service::service(limits.clone(), reservation_key(&settings)?),
             quotas: quotas(&settings, &limits, &store),
             settings,
             limits,
@@ -350,7 +350,7 @@ fn auth(
 }
 
 /// The names of the gRPC services in the health service.
-const HEALTH_NAMES: [&str; 4] = ["", "ratelimit", rls::NAME, reservations::NAME];
+const HEALTH_NAMES: [&str; 4] = ["", "ratelimit", rls::NAME, reservation_service::NAME];
 
 /// The running servers.
 struct Servers {

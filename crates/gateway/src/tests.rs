@@ -398,7 +398,7 @@ mod unread {
     use http::{Request, Uri};
     use hyper::client::conn::http2::Builder as Http2Client;
     use hyper_util::rt::{TokioExecutor, TokioIo};
-    use testkit::pipe::Pipe;
+    use testkit::in_memory_connection::Pipe;
     use tokio::{io::DuplexStream, sync::Mutex};
     use tower_service::Service;
 

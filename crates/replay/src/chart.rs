@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use tower_ratelimit::clock::Timestamp;
 
-use crate::{tally::MINUTE, text_report::compact, timestamps};
+use crate::{replay_counts::MINUTE, text_report::compact, timestamps};
 
 /// Narrow enough for letters to be readable on a phone.
 const WIDTH: f64 = 640.0;

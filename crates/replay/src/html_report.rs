@@ -7,7 +7,7 @@ use tower_ratelimit::Quota;
 use crate::{
     candidate_quota::{Candidate, Delayed, Limited},
     chart::{AxisDate, Chart, Scale, dates, escaped},
-    tally::{MINUTE, Tally, UPPER_BOUND, time_of},
+    replay_counts::{MINUTE, Tally, UPPER_BOUND, time_of},
     text_report::{compact, counted_by, many, mode, number, percent, text},
     tried_rules::{LimitedKey, Policy, TriedRules},
 };

@@ -50,7 +50,7 @@ mod simulated_queue;
 
 mod tried_rules;
 
-mod tally;
+mod replay_counts;
 
 mod text_report;
 
@@ -65,8 +65,8 @@ pub use self::{
     html_report::html,
     log_entry::KeySpec,
     log_lines::{LogLine, read_line},
+    replay_counts::Tally,
     settings::Settings,
-    tally::Tally,
     text_report::text,
 };
 use self::{log_entry::Attempt, log_files::Reader, reordering::Reordering};

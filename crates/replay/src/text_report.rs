@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use crate::{
     candidate_quota::{Candidate, Delayed, Limited},
     peaks::{PERCENTILES, Suggestion, WINDOWS},
-    tally::{Tally, UPPER_BOUND, minute_of, time_of},
+    replay_counts::{Tally, UPPER_BOUND, minute_of, time_of},
     tried_rules::{LimitedKey, Policy, TriedRules},
 };
 

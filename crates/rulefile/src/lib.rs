@@ -42,7 +42,7 @@
 //!
 //! The fields of tower-ratelimit's own rule files are in that crate, next to their meaning.
 
-mod source;
+mod source_text;
 
 mod problems;
 
@@ -53,5 +53,5 @@ pub mod weekly_time_window;
 
 pub use self::{
     problems::{Problem, ProblemCode, Report, RulesError, listed, nearest},
-    source::{Format, MessagePath, SourceText, Span},
+    source_text::{Format, MessagePath, SourceText, Span},
 };

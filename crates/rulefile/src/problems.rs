@@ -3,7 +3,7 @@
 
 use std::{error::Error, fmt};
 
-use crate::source::Span;
+use crate::source_text::Span;
 
 /// The longest part of a source line that a message repeats, in characters.
 const MAX_LINE_CHARS: usize = 160;

@@ -15,7 +15,7 @@ use tower_ratelimit_rulefile::{
 
 use super::{
     compile::{SourceFile, compile, context::Setup},
-    matcher::Authenticator,
+    request_matcher::Authenticator,
     rule::Rule,
     rule_set::{Rules, RulesOrigin},
     store::RulesStore,

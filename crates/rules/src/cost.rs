@@ -12,7 +12,7 @@ use tower_ratelimit_rulefile::{
 };
 
 use super::compile::context::{Context, header_name, method};
-pub(crate) use tower_ratelimit_layer::key::sent_value::lines_in_any_spelling;
+pub(crate) use tower_ratelimit_layer::key::request_value::lines_in_any_spelling;
 
 /// The parts of a cost. The largest that applies counts.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use http::request::Parts;
 use super::{
     request::{RequestReading, RequestView},
     rule::Rule,
-    select::{RulesVerdict, charge, matched},
+    rule_selection::{RulesVerdict, charge, matched},
 };
 use tower_ratelimit_core::{
     clock::Timestamp,

@@ -7,8 +7,8 @@ use percent_encoding::percent_decode_str;
 use tower_ratelimit_rulefile::pattern::Host;
 
 use super::{
-    matcher::Matcher,
     request::{NamedHost, RequestView, hosts},
+    request_matcher::Matcher,
 };
 use tower_ratelimit_core::{
     error::{KeyError, KeyErrorKind},

@@ -9,14 +9,14 @@ use super::{
     cost::CostRule,
     in_flight::InFlightRule,
     key::RuleKey,
-    matcher::Matcher,
     priority::PriorityRule,
+    request_matcher::Matcher,
     rule_quotas::{Allowance, CountedUnits, QuotaSet},
 };
 use tower_ratelimit_budgets::llm::{Llm, Pointer};
 use tower_ratelimit_core::{
     headers::Headers,
-    limiter::{OnChange, limit::LimitTerms},
+    limiter::{OnChange, limits_in_force::LimitTerms},
 };
 use tower_ratelimit_layer::{
     middleware::settings::MissingKey,

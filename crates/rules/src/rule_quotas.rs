@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use http::{HeaderName, request::Parts};
 use tower_ratelimit_rulefile::weekly_time_window::TimeWindow;
 
-use super::matcher::contains;
+use super::request_matcher::contains;
 use tower_ratelimit_budgets::prices::{ModelPattern, ModelRates, TokenRates};
 use tower_ratelimit_core::{
     clock::Timestamp,
     error::ConfigError,
     quota::{Calendar, OwnedQuota, TimeOfDay},
-    tokens::Tokens,
+    used_tokens::Tokens,
 };
 
 /// A set of quotas that a request is charged by together.

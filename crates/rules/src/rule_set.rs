@@ -13,7 +13,7 @@ use super::{
     request::{RequestReading, RequestView},
     rule::{Rule, RuleNeed},
     rule_quotas::CountedUnits,
-    select::{RuleIndex, RulesVerdict, needs_call, select, select_batch, select_in_flight},
+    rule_selection::{RuleIndex, RulesVerdict, needs_call, select, select_batch, select_in_flight},
     store::{RuleLimits, RulesStore, SourcesOfRule},
 };
 pub(crate) use tower_ratelimit_client_ip::client_ip::ClientIp;

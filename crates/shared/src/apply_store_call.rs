@@ -24,16 +24,16 @@ use smallvec::SmallVec;
 use super::wire::{
     Applied, LONGEST_LEASE, MOST_ROWS, NodeMessage, NodeReply, NodeReport, Reply, RowStatus,
     StoreCall, Write,
-    plan::{Plan, ReplyPlan},
     reply::{self, Run, SubjectReply},
-    stored_value::{NodeRow, NodeRows, ReservedGroup, SubjectValue, latest_end},
+    script_plan::{Plan, ReplyPlan},
+    subject_value::{NodeRow, NodeRows, ReservedGroup, SubjectValue, latest_end},
 };
 use tower_ratelimit_core::{
     algorithm::{CounterIndex, Held, State, States, Verdict, View},
     clock::{ClockReading, Timestamp},
     decision::{Decision, Op},
     limiter::{
-        limit::{Chosen, TierSet},
+        limits_in_force::{Chosen, TierSet},
         subject::{Apply, OpOutcome, Subject},
         tier::TierQuotas,
     },

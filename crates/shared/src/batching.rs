@@ -49,13 +49,13 @@ use super::{
     hashed_key_names::{SubjectMap, SubjectName},
     wire::{
         Takes,
-        plan::Plan,
         reply::{Run, SubjectReply, SubjectResult},
+        script_plan::Plan,
     },
 };
 use tower_ratelimit_core::{
     decision::{Decision, Op},
-    limiter::limit::Chosen,
+    limiter::limits_in_force::Chosen,
     lock::unpoisoned,
 };
 use tower_ratelimit_store::error::StoreError;

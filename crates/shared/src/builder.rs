@@ -6,15 +6,15 @@ use super::{
     fallback::{Fallback, OnFailure},
     limiter::{Parts, SharedLimiter},
     mode::{DEFAULT_MAX_LEASES, Mode, check_in_store},
-    store::Store,
-    store::{Client as _, StoreBackend},
+    store_trait::Store,
+    store_trait::{Client as _, StoreBackend},
 };
 use tower_ratelimit_core::{
     clock::ManualClock,
     error::ConfigError,
     limiter::{
         OnChange,
-        limit::{LimitTerms, TierSet},
+        limits_in_force::{LimitTerms, TierSet},
     },
     quota::{IntoQuotas, OwnedQuota},
 };
@@ -44,7 +44,7 @@ pub struct RedisLimiterBuilder {
 
 /// On one store's type, so that a caller need not name the store to come: the builder is for all.
 #[cfg(not(feature = "redis"))]
-type Named = super::store::MemoryStore;
+type Named = super::store_trait::MemoryStore;
 #[cfg(feature = "redis")]
 type Named = RedisStore;
 

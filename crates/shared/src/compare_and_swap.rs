@@ -10,7 +10,7 @@ use siphasher::sip::SipHasher13;
 use tokio::time::sleep;
 
 use super::{
-    store::Store,
+    store_trait::Store,
     wire::{Reply, StoreCall, Write},
 };
 use tower_ratelimit_core::{clock::Timestamp, hash::keyed_hash};

@@ -9,7 +9,7 @@ use tower_ratelimit_core::{
     key::Key,
     limiter::{
         Call, Charge, Limiter, LocalLimiter, LocalLimiterBuilder, OpRef, Pending,
-        limit::{LimitTerms, TierSet},
+        limits_in_force::{LimitTerms, TierSet},
     },
     quota::OwnedQuota,
 };

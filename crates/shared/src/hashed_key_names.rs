@@ -14,7 +14,7 @@ use siphasher::sip::SipHasher13;
 use tower_ratelimit_core::{
     hash::{KnownHash, keyed_hash},
     key::Key,
-    limiter::limit::Chosen,
+    limiter::limits_in_force::Chosen,
 };
 use tower_ratelimit_store::key_name;
 

@@ -23,8 +23,8 @@ use tower_ratelimit_core::{
         BoxedFuture, Call, Charge, Internals, Limiter, OpRef, OwnedCharge, Pending, Tier,
         any::boxed,
         joint::{KeyedLimit, Member, sealed::Sealed},
-        limit::{TierSet, unsupported},
         limiter::all_typed,
+        limits_in_force::{TierSet, unsupported},
     },
     quota::{Algorithm, OwnedQuota, Quota},
 };

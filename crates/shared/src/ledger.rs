@@ -45,8 +45,8 @@ use super::{
     mode::Terms,
     wire::{
         NodeMessage, NodeReply, Takes,
-        plan::ReplyPlan,
         reply::{Charged, LastStates, Run},
+        script_plan::ReplyPlan,
     },
 };
 use tower_ratelimit_core::{
@@ -55,7 +55,7 @@ use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},
     hash::KeyHasher,
     key::Key,
-    limiter::limit::Chosen,
+    limiter::limits_in_force::Chosen,
     lock::unpoisoned,
 };
 use tower_ratelimit_store::stats::ModeStats;

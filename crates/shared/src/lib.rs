@@ -15,7 +15,7 @@
 //    (`deny_cache.rs`). While the breaker is open it goes to `fallback.rs`.
 // 3. The operation waits in the queue of its subject and leaves with others (`batching.rs`). `StoreCalls` attaches the
 //    messages of the ledger to the call.
-// 4. There are two ways to a store (`store.rs`). For Redis, `redis_backend.rs` chooses a script, which reads
+// 4. There are two ways to a store (`store_trait.rs`). For Redis, `redis_backend.rs` chooses a script, which reads
 //    and writes the texts of `wire/`. For a store of a user, `CustomClient` hands over a `StoreCall`, and
 //    `apply_store_call.rs` does what the script would. Rows of other nodes are settled on the way.
 // 5. The answer goes to the cache, to the ledger and to all that wait for it. If there is none in time, `fallback.rs`
@@ -39,7 +39,7 @@ mod mode;
 mod redis_backend;
 #[cfg(feature = "redis")]
 mod redis_values;
-mod store;
+mod store_trait;
 mod wire;
 
 #[cfg(feature = "redis")]
@@ -51,7 +51,7 @@ pub use self::{
     compare_and_swap::{Cas, CompareAndSwap, Versioned},
     limiter::{RedisFuture, SharedLimiter},
     mode::Mode,
-    store::{MemoryStore, Store, StoreBackend},
+    store_trait::{MemoryStore, Store, StoreBackend},
     wire::{Applied, Reply, StoreCall, Write},
 };
 pub use tower_ratelimit_store::stats::ModeStats;

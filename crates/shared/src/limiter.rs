@@ -22,10 +22,10 @@ use super::{
     hashed_key_names::{MeasuredSubject, SubjectName, SubjectNames},
     ledger::{AttachedMessage, KeyPlace, Ledger, LocalAnswer},
     mode::{Terms, check_in_store},
-    store::{Client, DecideCall, StoreBackend},
+    store_trait::{Client, DecideCall, StoreBackend},
     wire::{
-        plan::{Plan, ReplyPlan},
         reply::{LastStates, Run, SubjectResult},
+        script_plan::{Plan, ReplyPlan},
     },
 };
 #[cfg(feature = "redis")]
@@ -37,7 +37,7 @@ use tower_ratelimit_core::{
     limiter::{
         BoxedFuture, Call, ChangingLimits, Charge, Facts, InForce, Internals, Limiter, OpRef,
         OwnedCharge, Pending,
-        limit::{Chosen, TierSet},
+        limits_in_force::{Chosen, TierSet},
     },
     lock::unpoisoned,
     quota::OwnedQuota,

@@ -8,7 +8,7 @@ use std::{borrow::Cow, num::NonZeroU8, time::Duration};
 use super::wire::LONGEST_LEASE;
 use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},
-    limiter::limit::TierSet,
+    limiter::limits_in_force::TierSet,
     quota::{Algorithm, Priority, Quota},
 };
 

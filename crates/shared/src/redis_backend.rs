@@ -18,18 +18,18 @@ use super::{
     hashed_key_names::SubjectName,
     joint::check_revocable,
     ledger::AttachedMessage,
-    store::{Client, DecideCall, StoreBackend},
+    store_trait::{Client, DecideCall, StoreBackend},
     wire::{
         StoreCall,
-        plan::{Plan, SpecializedScript, TierPlan},
         reply::{self, ScriptResult, SubjectResult},
+        script_plan::{Plan, SpecializedScript, TierPlan},
     },
 };
 use tower_ratelimit_core::{
     clock::{Clock as _, ManualClock},
     decision::{Op, Policy},
     error::ConfigError,
-    limiter::limit::Chosen,
+    limiter::limits_in_force::Chosen,
     quota::OwnedQuota,
 };
 use tower_ratelimit_store::{
@@ -353,7 +353,7 @@ mod tests {
     use super::*;
     use crate::hashed_key_names::SubjectNames;
     use tower_ratelimit_core::{
-        limiter::limit::{LimitTerms, TierSet},
+        limiter::limits_in_force::{LimitTerms, TierSet},
         quota::Quota,
     };
     use tower_ratelimit_store::error::StoreErrorKind;

@@ -4,18 +4,18 @@
 
 #[cfg(test)]
 mod constants;
-pub(super) mod plan;
 pub(super) mod reply;
-pub(super) mod stored_value;
+pub(super) mod script_plan;
+pub(super) mod subject_value;
 
 use std::{borrow::Cow, time::Duration};
 
-use self::plan::{Plan, SpecializedScript, TierPlan, micros_and_rest};
 pub use self::reply::{Applied, Reply, Write};
+use self::script_plan::{Plan, SpecializedScript, TierPlan, micros_and_rest};
 use tower_ratelimit_core::{
     clock::{OsClock, Timestamp},
     decision::{Charge, Op, Receipt},
-    limiter::limit::Chosen,
+    limiter::limits_in_force::Chosen,
     quota::MAX_REFILL_NANOS,
 };
 use tower_ratelimit_store::LUA_MAX_INT;
@@ -439,9 +439,9 @@ fn two_parts(nanos: u64) -> [Cow<'static, str>; 2] {
 mod tests {
     use std::time::Duration;
 
-    use super::{plan::Plan, *};
+    use super::{script_plan::Plan, *};
     use tower_ratelimit_core::{
-        limiter::limit::{Chosen, LimitTerms, TierSet},
+        limiter::limits_in_force::{Chosen, LimitTerms, TierSet},
         quota::Quota,
     };
 

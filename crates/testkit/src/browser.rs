@@ -15,7 +15,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::programs::{Process, find, free_port, missing};
+use crate::child_processes::{Process, find, free_port, missing};
 
 /// The timeout under load for steps that usually take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(150);

@@ -13,7 +13,7 @@ use tower_ratelimit::{
 
 use super::{
     decision_vectors::{Subject, THE_ONE_KEY, at, check, number, only_has, text},
-    vectors,
+    vector_files,
 };
 
 /// A limiter to be made.
@@ -74,7 +74,7 @@ pub async fn every_vector_of_zones_holds(subject: &impl Tiered) {
 
 /// Runs the vectors of a file, which has this many vectors and steps.
 async fn all_hold(subject: &impl Tiered, file: &str, expected: (usize, usize)) {
-    let vectors = vectors::group(file, "vectors");
+    let vectors = vector_files::group(file, "vectors");
     let mut steps = 0;
     for vector in &vectors {
         steps += run(subject, vector).await;

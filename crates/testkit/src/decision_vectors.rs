@@ -9,7 +9,7 @@ use tower_ratelimit::{
     decision::{Op, Policy},
 };
 
-use super::vectors;
+use super::vector_files;
 
 /// Limiters that the vectors are run through.
 pub trait Subject {
@@ -73,7 +73,7 @@ pub fn numbers(of: &Value, field: &str) -> Vec<u64> {
 pub async fn every_vector_holds(subject: &impl Subject) {
     let mut counts = BTreeMap::new();
     let mut steps = 0;
-    for vector in &vectors::group("decisions.json", "vectors") {
+    for vector in &vector_files::group("decisions.json", "vectors") {
         *counts
             .entry(text(vector, "algorithm").to_owned())
             .or_insert(0) += 1;

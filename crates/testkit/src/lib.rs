@@ -16,27 +16,27 @@ pub mod bench_server;
 #[cfg(all(target_os = "linux", feature = "browser"))]
 pub mod browser;
 pub mod charge_vectors;
+#[cfg(all(target_os = "linux", feature = "servers"))]
+pub mod child_processes;
 pub mod decision_vectors;
 #[cfg(feature = "servers")]
 pub mod fake_redis;
 pub mod fuzz;
-pub mod keys;
+#[cfg(feature = "pipe")]
+pub mod in_memory_connection;
 pub mod llm;
 pub mod network_delay;
 #[cfg(feature = "oracle")]
 pub mod oracle;
 pub mod paused_clock;
-#[cfg(feature = "pipe")]
-pub mod pipe;
-#[cfg(all(target_os = "linux", feature = "servers"))]
-pub mod programs;
+pub mod random_keys;
 #[cfg(all(target_os = "linux", feature = "servers"))]
 pub mod servers;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 pub mod stepping_clock;
 pub mod store_contract;
-pub mod vectors;
+pub mod vector_files;
 
 use std::{
     convert::Infallible,

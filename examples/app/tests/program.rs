@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use testkit::programs::{Process, eventually, free_port};
+use testkit::child_processes::{Process, eventually, free_port};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,

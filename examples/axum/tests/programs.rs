@@ -14,7 +14,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use testkit::programs::{Process, eventually, free_port};
+use testkit::child_processes::{Process, eventually, free_port};
 
 struct Running {
     address: SocketAddr,

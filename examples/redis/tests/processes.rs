@@ -15,8 +15,8 @@ use std::{
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tempfile::TempDir;
 use testkit::{
+    child_processes::{Process, eventually, free_port},
     needs,
-    programs::{Process, eventually, free_port},
     servers::{Cluster, Server, Setup, faketime_library},
 };
 use tokio::{

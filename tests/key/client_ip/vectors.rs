@@ -1,7 +1,7 @@
 //! The vectors in `http.json`.
 
 use serde_json::Value;
-use testkit::vectors::group;
+use testkit::vector_files::group;
 use tower_ratelimit::{
     ClientIp, Key, KeyExtractor,
     key::{AddressOrigin, ClientIpHeader, IpPrefix},

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::Value;
-use testkit::{AGE, needs, programs::eventually};
+use testkit::{AGE, child_processes::eventually, needs};
 use tokio::task::JoinSet;
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, future::join_all};
-use testkit::{AGE, needs, programs::eventually};
+use testkit::{AGE, child_processes::eventually, needs};
 use tokio::{task::JoinSet, time::Instant};
 use tower_ratelimit::{
     Decision, Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore,

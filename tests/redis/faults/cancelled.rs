@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use testkit::{AGE, needs, programs::eventually};
+use testkit::{AGE, child_processes::eventually, needs};
 use tokio::runtime::{Handle, Runtime};
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, limiter::Pending};
 

@@ -174,7 +174,7 @@ async fn flooded(policy: &str) -> (usize, usize) {
         .send::<Value>(["CONFIG", "SET", "maxmemory", "0"])
         .await
         .unwrap();
-    testkit::programs::eventually("decisions by Redis", async || {
+    testkit::child_processes::eventually("decisions by Redis", async || {
         age.peek(&Key::from(0), 1).await.ok()
     })
     .await;

@@ -1,7 +1,7 @@
 //! A cluster that moves slots and loses servers.
 
 use redis::Value;
-use testkit::{AGE, needs, programs::eventually};
+use testkit::{AGE, child_processes::eventually, needs};
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
 use super::{

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 
 use redis::Value;
-use testkit::{needs, programs::free_port};
+use testkit::{child_processes::free_port, needs};
 use tower_ratelimit::store::StoreErrorKind::{
     Busy, Disconnected, Loading, Other, OutOfMemory, ReadOnly, Refused, Timeout,
 };

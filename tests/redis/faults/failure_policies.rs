@@ -10,8 +10,9 @@ use axum::{
 };
 use futures_util::FutureExt as _;
 use testkit::{
-    AGE, Lines, field, needs,
-    programs::{eventually, free_port},
+    AGE, Lines,
+    child_processes::{eventually, free_port},
+    field, needs,
 };
 use tower::ServiceExt as _;
 use tower_ratelimit::{

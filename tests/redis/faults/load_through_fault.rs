@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testkit::programs::eventually;
+use testkit::child_processes::eventually;
 use tower_ratelimit::{
     Key, OnFailure, Quota, RedisLimiter, RedisStore,
     store::{StoreErrorKind, StoreHealth},

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use testkit::{needs, programs::eventually};
+use testkit::{child_processes::eventually, needs};
 use tokio::time::timeout;
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, store::StoreHealth};
 

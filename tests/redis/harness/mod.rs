@@ -8,7 +8,7 @@ mod single;
 
 use std::panic::catch_unwind;
 
-use testkit::programs::left_out;
+use testkit::child_processes::left_out;
 
 #[test]
 fn a_missing_program_is_an_error_where_all_are_required() {

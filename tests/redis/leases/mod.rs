@@ -7,7 +7,7 @@ mod long_and_short_responses;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::{Request, Response};
-use testkit::{Lines, Probe, field, get, needs, programs::eventually};
+use testkit::{Lines, Probe, child_processes::eventually, field, get, needs};
 use tokio::task::JoinSet;
 use tower::{Layer, Service, ServiceExt};
 use tower_ratelimit::{

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use redis::{RedisResult, Value};
-use testkit::{logged, needs, programs::eventually};
+use testkit::{child_processes::eventually, logged, needs};
 use tower_ratelimit::{Key, Quota, RedisLimiter, RedisStore, decision::Degradation};
 
 use super::{fault, patient};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use testkit::{needs, programs::eventually};
+use testkit::{child_processes::eventually, needs};
 use tower_ratelimit::{RedisStore, store::StoreErrorKind};
 
 use super::{fault, patient};

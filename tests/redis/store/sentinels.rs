@@ -1,4 +1,4 @@
-use testkit::{needs, programs::eventually};
+use testkit::{child_processes::eventually, needs};
 use tower_ratelimit::store::StoreErrorKind;
 
 use super::{fault, patient};

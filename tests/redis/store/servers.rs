@@ -1,8 +1,8 @@
 use std::{env, process::Command, sync::mpsc, time::Duration};
 
 use testkit::{
+    child_processes::{eventually, free_port},
     needs,
-    programs::{eventually, free_port},
 };
 use tower_ratelimit::{
     Key, Quota, RedisLimiter, RedisStore,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testkit::{needs, programs::free_port};
+use testkit::{child_processes::free_port, needs};
 use tower_ratelimit::redis::RedisStoreBuilder;
 
 use super::patient;

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::programs::{Process, eventually, find, free_port, missing};
+use testkit::child_processes::{Process, eventually, find, free_port, missing};
 use tokio::task::spawn_blocking;
 
 /// A server that responds 200 to `/` and 401 to `/login`, and its log files.

@@ -3,7 +3,7 @@
 use std::{fs, process::Command};
 
 use serde_json::{Value, json};
-use testkit::programs::eventually;
+use testkit::child_processes::eventually;
 
 use crate::{
     gateway_process::{Gateway, RULES, bounded},

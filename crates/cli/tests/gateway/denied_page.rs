@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use testkit::programs::{Process, eventually};
+use testkit::child_processes::{Process, eventually};
 
 use crate::{
     gateway_process::{Gateway, RULES, bounded},

@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use testkit::programs::{Process, eventually, free_port};
+use testkit::child_processes::{Process, eventually, free_port};
 
 use crate::{gateway_process::bounded, raw_http1::Wire, upstream::Upstream};
 

@@ -1,7 +1,7 @@
 //! Responses that begin before the request's body has ended. The connection either takes another
 //! request or announces that it closes, and no response is lost to a reset.
 
-use testkit::programs::free_port;
+use testkit::child_processes::free_port;
 
 use crate::{
     gateway_process::{Gateway, bounded},

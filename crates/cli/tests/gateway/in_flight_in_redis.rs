@@ -1,6 +1,6 @@
 //! `in_flight` of gateways that share a Redis: one number of permits for all of them.
 
-use testkit::{needs, programs::eventually, servers::Setup};
+use testkit::{child_processes::eventually, needs, servers::Setup};
 
 use crate::{
     gateway_process::{Gateway, bounded},

@@ -5,7 +5,7 @@
 use std::{env, fs, path::PathBuf};
 
 use serde_json::{Value, json};
-use testkit::{browser::Browser, needs, programs::eventually, servers::Setup};
+use testkit::{browser::Browser, child_processes::eventually, needs, servers::Setup};
 
 use crate::{
     gateway_process::{Gateway, bounded},

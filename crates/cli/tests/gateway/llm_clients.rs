@@ -3,7 +3,7 @@
 use std::{path::Path, process::Command};
 
 use serde_json::Value;
-use testkit::{needs, programs::eventually};
+use testkit::{child_processes::eventually, needs};
 
 use crate::{
     gateway_process::{Gateway, bounded},

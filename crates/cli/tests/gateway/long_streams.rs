@@ -1,6 +1,6 @@
 //! Long bodies and connections.
 
-use testkit::programs::eventually;
+use testkit::child_processes::eventually;
 
 use crate::{
     gateway_process::{Gateway, bounded},

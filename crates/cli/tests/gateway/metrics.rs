@@ -1,6 +1,6 @@
 //! `/metrics`, on a listener of its own.
 
-use testkit::programs::{eventually, free_port};
+use testkit::child_processes::{eventually, free_port};
 
 use crate::{
     gateway_process::{Gateway, bounded},

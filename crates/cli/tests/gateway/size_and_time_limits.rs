@@ -1,6 +1,6 @@
 //! Limits of size, time and number, and an upstream that fails.
 
-use testkit::programs::{eventually, free_port};
+use testkit::child_processes::{eventually, free_port};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{

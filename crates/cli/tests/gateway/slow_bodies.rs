@@ -1,7 +1,7 @@
 //! Bodies that do not come, in front of rules with `spend`.
 
 use http_body_util::{BodyExt as _, StreamBody};
-use testkit::programs::eventually;
+use testkit::child_processes::eventually;
 use tokio::task::JoinSet;
 
 use crate::{

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use testkit::{
+    child_processes::eventually,
     llm::formats::of_4_000_tokens,
     needs,
-    programs::eventually,
     servers::{Flow, Proxy, Server},
 };
 

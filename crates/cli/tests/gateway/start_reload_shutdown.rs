@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use testkit::programs::{eventually, free_port};
+use testkit::child_processes::{eventually, free_port};
 use tokio::time::timeout;
 
 use crate::{

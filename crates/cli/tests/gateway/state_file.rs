@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use testkit::programs::eventually;
+use testkit::child_processes::eventually;
 
 use crate::{
     gateway_process::{Gateway, bounded},

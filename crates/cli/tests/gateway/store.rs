@@ -4,8 +4,8 @@
 use std::net::Ipv4Addr;
 
 use testkit::{
+    child_processes::{eventually, free_port},
     needs,
-    programs::{eventually, free_port},
     servers::{
         Cluster, Sentinels, Setup, ShardingProxy,
         certificates::{CLIENT, make_client_certificate},

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use testkit::programs::{eventually, free_port};
+use testkit::child_processes::{eventually, free_port};
 use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
 use crate::{

@@ -4,8 +4,8 @@ use std::{fs, net::Ipv4Addr, path::Path, process::Command};
 
 use tempfile::TempDir;
 use testkit::{
+    child_processes::eventually,
     needs,
-    programs::eventually,
     servers::certificates::{
         AUTHORITY, CLIENT, make_certificates, make_client_certificate, make_expired_certificate,
     },
@@ -322,7 +322,7 @@ async fn wrong_options_about_the_upstream_prevent_the_start() {
             .args(["--listen", "127.0.0.1:0", "--upstream", upstream])
             .args(options);
         fs::write(&log, "").unwrap();
-        let mut process = testkit::programs::Process::start(&mut command, &log);
+        let mut process = testkit::child_processes::Process::start(&mut command, &log);
         eventually(reason, async || process.has_ended().then_some(())).await;
         let log = process.log();
         assert!(log.contains(reason), "{reason}: {log}");

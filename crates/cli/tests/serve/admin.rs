@@ -4,8 +4,8 @@ use std::{fs, path::Path, process::Command};
 
 use serde_json::{Value, json};
 use testkit::{
+    child_processes::{eventually, free_port},
     needs,
-    programs::{eventually, free_port},
     servers::Server,
 };
 use tower_ratelimit_envoy::protobuf_messages::Code;

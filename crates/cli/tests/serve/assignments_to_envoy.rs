@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use testkit::{needs, programs::eventually};
+use testkit::{child_processes::eventually, needs};
 use tower_ratelimit_envoy::protobuf_messages::{
     BlanketRule::{AllowAll, DenyAll},
     BucketQuotaUsage,

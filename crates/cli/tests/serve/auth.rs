@@ -3,7 +3,7 @@
 use std::{fs, process::Command};
 
 use tempfile::TempDir;
-use testkit::programs::{Process, eventually, find, free_port, missing};
+use testkit::child_processes::{Process, eventually, find, free_port, missing};
 use tonic::Code as GrpcCode;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 

@@ -198,7 +198,10 @@ async fn questions_that_make_no_sense_are_refused() {
 
 #[tokio::test]
 async fn nothing_is_decided_without_a_store() {
-    let nobody = format!("redis://127.0.0.1:{}", testkit::programs::free_port());
+    let nobody = format!(
+        "redis://127.0.0.1:{}",
+        testkit::child_processes::free_port()
+    );
     let service = Service::start(&["--redis", &nobody, "--on-failure", "deny"]).await;
     let foo =
         json!({"domain": "rl", "descriptors": [{"entries": [{"key": "foo", "value": "bar"}]}]});

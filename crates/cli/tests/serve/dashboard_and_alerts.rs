@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::programs::{Process, eventually, find, free_port};
+use testkit::child_processes::{Process, eventually, find, free_port};
 
 use crate::{
     auth::{is_missing, login, service},

@@ -3,8 +3,8 @@
 use std::{fs, process::Command};
 
 use testkit::{
+    child_processes::{Process, eventually, find, free_port},
     needs,
-    programs::{Process, eventually, find, free_port},
 };
 
 use crate::{

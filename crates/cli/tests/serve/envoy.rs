@@ -1,6 +1,6 @@
 //! A real Envoy that calls the service, in front of an upstream.
 
-use testkit::{needs, programs::eventually, servers::Server};
+use testkit::{child_processes::eventually, needs, servers::Server};
 use tonic::{Code as GrpcCode, transport::Endpoint};
 use tower_ratelimit_envoy::protobuf_messages::Code;
 

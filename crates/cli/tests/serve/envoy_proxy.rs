@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::programs::{Process, eventually, find, free_port};
+use testkit::child_processes::{Process, eventually, find, free_port};
 
 use crate::raw_http::{try_send, upstream};
 

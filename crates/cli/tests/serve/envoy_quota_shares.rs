@@ -10,8 +10,8 @@ use std::{
 
 use serde_json::Value;
 use testkit::{
+    child_processes::{Process, eventually, find, free_port},
     needs,
-    programs::{Process, eventually, find, free_port},
     servers::Server,
 };
 use tokio::task::JoinSet;

@@ -3,8 +3,8 @@
 use std::{fs, path::Path, process::Command};
 
 use testkit::{
+    child_processes::{Process, eventually, free_port},
     needs,
-    programs::{Process, eventually, free_port},
     servers::Server,
 };
 use tonic::transport::Endpoint;

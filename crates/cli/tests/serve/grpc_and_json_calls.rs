@@ -151,7 +151,10 @@ async fn instances_count_together_in_redis() {
 
 #[tokio::test]
 async fn store_that_is_down_is_unavailable_where_nothing_else_decides() {
-    let nobody = format!("redis://127.0.0.1:{}", testkit::programs::free_port());
+    let nobody = format!(
+        "redis://127.0.0.1:{}",
+        testkit::child_processes::free_port()
+    );
     let service = Service::start(&["--redis", &nobody, "--on-failure", "deny"]).await;
     let refused = service.call(about("foo", "bar")).await.unwrap_err();
     assert_eq!(refused.code(), GrpcCode::Unavailable);

@@ -4,8 +4,8 @@ use std::{fs, process::Command};
 
 use serde_json::{Value, json};
 use testkit::{
+    child_processes::{Process, eventually, free_port},
     needs,
-    programs::{Process, eventually, free_port},
     servers::Server,
 };
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
-use testkit::{needs, programs::eventually, servers::Server};
+use testkit::{child_processes::eventually, needs, servers::Server};
 use tonic::transport::Endpoint;
 use tower_ratelimit_envoy::protobuf_messages::Code;
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use testkit::programs::{eventually, free_port};
+use testkit::child_processes::{eventually, free_port};
 
 use crate::{
     auth::{login, service},

@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use testkit::programs::{Process, eventually, free_port};
+use testkit::child_processes::{Process, eventually, free_port};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{

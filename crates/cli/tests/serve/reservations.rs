@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use testkit::programs::eventually;
+use testkit::child_processes::eventually;
 use tonic::{Code as GrpcCode, Status};
 use tower_ratelimit_envoy::protobuf_messages::{
     Code, CommitRequest, CommitResponse, ReserveRequest, ReserveResponse,

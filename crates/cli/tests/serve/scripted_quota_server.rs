@@ -13,7 +13,7 @@ use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tempfile::TempDir;
-use testkit::programs::{Process, eventually, free_port};
+use testkit::child_processes::{Process, eventually, free_port};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::mpsc,

@@ -3,7 +3,7 @@
 use std::{fs, process::Command};
 
 use tempfile::TempDir;
-use testkit::programs::{Process, eventually, free_port};
+use testkit::child_processes::{Process, eventually, free_port};
 use tonic::{
     Status,
     client::Grpc,

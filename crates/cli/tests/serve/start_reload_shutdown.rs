@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use testkit::programs::eventually;
+use testkit::child_processes::eventually;
 use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::{

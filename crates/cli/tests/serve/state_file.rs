@@ -1,6 +1,6 @@
 //! `--state`: counts that the next process continues.
 
-use testkit::programs::eventually;
+use testkit::child_processes::eventually;
 use tower_ratelimit_envoy::protobuf_messages::Code;
 
 use crate::service_process::{Service, about};

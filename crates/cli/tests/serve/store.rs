@@ -3,8 +3,8 @@
 use std::fs;
 
 use testkit::{
+    child_processes::{eventually, free_port},
     needs,
-    programs::{eventually, free_port},
     servers::{
         Cluster, Sentinels, Server, Setup, ShardingProxy,
         certificates::{CLIENT, make_client_certificate},

@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use testkit::programs::find;
+use testkit::child_processes::find;
 use tokio::net::UnixDatagram;
 
 use crate::{auth::is_missing, service_process::Service};

@@ -4,8 +4,8 @@ use std::{fs, path::PathBuf, process::Command};
 
 use hyper_util::rt::TokioIo;
 use testkit::{
+    child_processes::eventually,
     needs,
-    programs::eventually,
     servers::certificates::{
         AUTHORITY, CERTIFICATE, CLIENT, KEY, make_certificates, make_client_certificate,
     },

@@ -5,9 +5,9 @@ use std::{fs, net::Ipv4Addr, process::Command, sync::Arc};
 
 use serde_json::Value;
 use testkit::{
+    child_processes::{Process, eventually, find, free_port},
     llm::bodies,
     needs,
-    programs::{Process, eventually, find, free_port},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

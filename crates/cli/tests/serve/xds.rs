@@ -3,8 +3,8 @@
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use testkit::{
+    child_processes::{Process, eventually, free_port},
     needs,
-    programs::{Process, eventually, free_port},
     servers::certificates::{
         AUTHORITY, CERTIFICATE, KEY, make_certificates, make_client_certificate,
     },

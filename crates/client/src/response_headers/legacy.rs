@@ -17,7 +17,7 @@ use super::{
     field_values::{joined, least, parse_digits, rounded_down, values},
     rate_limit, times,
 };
-use crate::units::{INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Unit};
+use crate::request_cost::{INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Unit};
 
 /// A field with the remaining units, and the field with their reset.
 struct FieldPair {

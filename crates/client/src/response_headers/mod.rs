@@ -27,7 +27,7 @@ pub(crate) use self::{
     legacy::remaining as legacy_remaining,
     reported_quota::{Refill, ReportedQuota},
 };
-use crate::units::{REQUESTS, Unit};
+use crate::request_cost::{REQUESTS, Unit};
 
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");

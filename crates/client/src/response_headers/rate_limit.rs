@@ -9,7 +9,7 @@ use super::{
     field_values::{joined, least, parse_digits},
     structured_list::{BareItem, ListMember, items},
 };
-use crate::units::{REQUESTS, Unit};
+use crate::request_cost::{REQUESTS, Unit};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");

@@ -5,8 +5,8 @@ mod adapter;
 
 use proptest::prelude::*;
 use testkit::fuzz::{
+    client_responses::check,
     random::{config, data},
-    responses::check,
 };
 
 const FRAGMENTS: &[&str] = &[

@@ -16,7 +16,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     service::TowerToHyperService,
 };
-use testkit::pipe::Pipe;
+use testkit::in_memory_connection::Pipe;
 use tokio::time::sleep;
 use tower::{Service, service_fn};
 

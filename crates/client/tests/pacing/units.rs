@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, response};
 use http_body_util::{BodyExt, Full};
 use proptest::prelude::*;
-use testkit::{fuzz::random::config, needs, programs::eventually, servers};
+use testkit::{child_processes::eventually, fuzz::random::config, needs, servers};
 use tokio::time::{Instant, timeout};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{

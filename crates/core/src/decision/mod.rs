@@ -4,10 +4,10 @@
 #[doc(hidden)]
 pub mod decision;
 mod joint;
-pub(crate) mod op;
+pub(crate) mod operation;
 mod policy;
+mod quota_status;
 mod receipt;
-mod status;
 
 use std::{fmt, num::NonZeroU8, time::Duration};
 
@@ -15,18 +15,18 @@ use std::{fmt, num::NonZeroU8, time::Duration};
 pub use self::{
     decision::Decision,
     joint::{JointDecision, receipts_of_each},
-    op::OpRef,
+    operation::OpRef,
     policy::Name,
+    quota_status::{Marks, Status, until_step},
     receipt::{Charge, LimitReceipt, REQUEST_TIER},
-    status::{Marks, Status, until_step},
 };
 pub use self::{
     decision::QuotaStatuses,
     joint::DecisionPart,
-    op::Op,
+    operation::Op,
     policy::{Policy, Unit},
+    quota_status::QuotaStatus,
     receipt::Receipt,
-    status::QuotaStatus,
 };
 use crate::clock::Timestamp;
 

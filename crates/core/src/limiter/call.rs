@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::tier::Tier;
-pub use crate::decision::op::OpRef;
+pub use crate::decision::operation::OpRef;
 use crate::{
     algorithm::{Judgement, TokenBucket, Verdict},
     clock::Timestamp,

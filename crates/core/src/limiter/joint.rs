@@ -14,7 +14,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::{Key, KeyExtractor},
     quota::{OwnedQuota, Priority, Quota},
-    tokens::Tokens,
+    used_tokens::Tokens,
 };
 
 /// Several limits, each with a key of its own, that are charged together or not at all.

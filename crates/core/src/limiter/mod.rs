@@ -46,16 +46,16 @@ mod call;
 mod governor;
 #[doc(hidden)]
 pub mod joint;
+#[allow(clippy::module_inception, reason = "files are named by their role")]
+#[doc(hidden)]
+pub mod limiter;
 #[allow(
     clippy::exhaustive_enums,
     clippy::exhaustive_structs,
     reason = "hidden"
 )]
 #[doc(hidden)]
-pub mod limit;
-#[allow(clippy::module_inception, reason = "files are named by their role")]
-#[doc(hidden)]
-pub mod limiter;
+pub mod limits_in_force;
 #[doc(hidden)]
 pub mod local;
 mod quota_change;
@@ -81,11 +81,11 @@ pub use self::governor::{GovernorLimiter, GovernorMiddleware};
 #[doc(hidden)]
 pub use self::joint::UnitsOf;
 #[doc(hidden)]
-pub use self::limit::{ChangingLimits, InForce};
-#[doc(hidden)]
 pub use self::limiter::BoxedFuture;
 #[doc(hidden)]
 pub use self::limiter::Internals;
+#[doc(hidden)]
+pub use self::limits_in_force::{ChangingLimits, InForce};
 #[doc(hidden)]
 pub use self::{
     any::AsyncLimiter,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     call::OpRef,
-    limit::TierSet,
+    limits_in_force::TierSet,
     tier::{TierIndex, TierQuotas},
 };
 use crate::{

@@ -9,7 +9,7 @@ use jiff::{
 
 use super::{
     Algorithm, Quota,
-    calendar::{Calendar, CalendarUnit},
+    civil_time::{Calendar, CalendarUnit},
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},

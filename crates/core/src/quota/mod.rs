@@ -1,12 +1,12 @@
 //! Quotas: a number of requests per period, and the algorithm that counts them.
 
+#[cfg(feature = "calendar")]
+mod calendar_quotas;
 #[cfg_attr(
     not(feature = "calendar"),
     allow(dead_code, reason = "no quota has a calendar then")
 )]
-mod calendar;
-#[cfg(feature = "calendar")]
-mod calendar_quotas;
+mod civil_time;
 mod owned_quota;
 #[cfg(feature = "serde")]
 mod serde;
@@ -30,8 +30,8 @@ use std::{
 use crate::error::{ConfigError, ConfigErrorKind};
 
 #[doc(hidden)]
-pub use self::calendar::Calendar;
-pub(crate) use self::calendar::DayLimits;
+pub use self::civil_time::Calendar;
+pub(crate) use self::civil_time::DayLimits;
 pub(crate) use self::owned_quota::DEFAULT_NAME;
 #[doc(hidden)]
 pub use self::validate::{MAX_COUNT, MAX_REFILL_NANOS, MIN_INTERVAL_NANOS, check_name};
@@ -39,9 +39,9 @@ pub(crate) use self::value::Kind;
 #[doc(hidden)]
 pub use self::value::{Fitted, Priority, Quota};
 #[cfg(feature = "calendar")]
-pub(crate) use self::{calendar::CalendarUnit, calendar_quotas::kept_zone};
+pub(crate) use self::{calendar_quotas::kept_zone, civil_time::CalendarUnit};
 pub use self::{
-    calendar::TimeOfDay,
+    civil_time::TimeOfDay,
     owned_quota::{IntoQuotas, OwnedQuota, QuotaList},
     value::Algorithm,
 };

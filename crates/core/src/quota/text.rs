@@ -7,7 +7,7 @@ use std::{borrow::Cow, cmp::Reverse, collections::BTreeMap, fmt, str::FromStr, t
 use super::calendar_quotas;
 use super::{
     Algorithm, OwnedQuota, Quota, UnitName,
-    calendar::{self, Calendar},
+    civil_time::{self, Calendar},
     validate::refuse,
     value::ALGORITHMS,
     varying,
@@ -818,7 +818,7 @@ fn text(value: Option<impl fmt::Display>) -> Option<String> {
 }
 
 fn number<N: FromStr>(text: &str) -> Result<N, ConfigError> {
-    let number = calendar::number(text);
+    let number = civil_time::number(text);
     number.map_or_else(
         || {
             refuse(

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt, sync::Mutex, time::Duration};
 
 use super::{
     Algorithm, Quota,
-    calendar::{DayLimits, TimeOfDay, number},
+    civil_time::{DayLimits, TimeOfDay, number},
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},

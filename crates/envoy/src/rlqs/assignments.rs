@@ -789,7 +789,7 @@ pub(super) struct PoolsInRedis {
 enum Values {
     Redis(RedisValues),
     #[cfg(test)]
-    Fake(super::fake_values::FakeValues),
+    Fake(super::redis_stand_in::FakeValues),
 }
 
 /// The bytes of a pool and their version, and Redis's time.
@@ -804,7 +804,7 @@ impl PoolsInRedis {
     }
 
     #[cfg(test)]
-    pub(super) fn fake(values: super::fake_values::FakeValues, on_failure: OnFailure) -> Self {
+    pub(super) fn fake(values: super::redis_stand_in::FakeValues, on_failure: OnFailure) -> Self {
         Self::of(Values::Fake(values), on_failure)
     }
 

@@ -10,9 +10,9 @@ mod assignments;
 mod client_share;
 mod divided_rate;
 mod divided_rate_in_redis;
-#[cfg(test)]
-mod fake_values;
 mod lease_accounts;
+#[cfg(test)]
+mod redis_stand_in;
 #[cfg(test)]
 mod simulation;
 mod stream;

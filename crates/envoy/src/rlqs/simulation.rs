@@ -4,10 +4,10 @@
 //! A client is as Envoy: a bucket that keeps its part of a new size, and an end that counts from the arrival. All times
 //! are multiples of a step.
 
-mod client;
 mod clients;
 mod instances;
 pub(super) mod random;
+mod simulated_envoy;
 
 use std::time::Duration;
 

@@ -525,7 +525,7 @@ mod instances {
 
     use super::*;
     use crate::rlqs::assignments::{PoolsInRedis, Shares};
-    use crate::rlqs::fake_values::FakeValues;
+    use crate::rlqs::redis_stand_in::FakeValues;
 
     fn instance(values: &FakeValues, on_failure: OnFailure) -> RateLimitQuotaService {
         let settings = RlqsSettings {

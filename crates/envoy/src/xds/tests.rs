@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     decide::{Modes, RateLimits},
-    descriptor_source::DescriptorSource,
+    limit_source::DescriptorSource,
     limiters_by_period::Counters,
     lyft::Rules,
     protobuf_descriptors::Described,

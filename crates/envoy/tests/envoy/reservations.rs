@@ -16,7 +16,7 @@ use tower_ratelimit_envoy::{
         Code, CommitRequest, CommitResponse, RateLimitOverride, ReserveRequest, ReserveResponse,
         Unit,
     },
-    reservations::{self, NAME, ReservationKey, ReservationService},
+    reservation_service::{self, NAME, ReservationKey, ReservationService},
 };
 
 use crate::lyft::{
@@ -48,7 +48,7 @@ impl Reservations {
     fn with(limits: &RateLimits, key: ReservationKey) -> Self {
         Self {
             limits: limits.clone(),
-            client: Grpc::new(reservations::service(limits.clone(), key)),
+            client: Grpc::new(reservation_service::service(limits.clone(), key)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Keys that a request has: its peer, its route, its method, the key that all share, and what it sent.
 
 #[doc(hidden)]
-pub mod sent_value;
+pub mod request_value;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +11,7 @@ use http::{Extensions, Method, request::Parts};
 #[cfg(feature = "tonic")]
 use tonic::transport::server::TcpConnectInfo;
 
-pub use self::sent_value::{BasicUser, BearerToken, Cookie, QueryParameter};
+pub use self::request_value::{BasicUser, BearerToken, Cookie, QueryParameter};
 use tower_ratelimit_core::error::KeyError;
 use tower_ratelimit_core::key::{IpPrefix, Key, KeyExtractor};
 #[cfg(feature = "axum")]

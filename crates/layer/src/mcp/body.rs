@@ -19,7 +19,8 @@ use super::{
     reject::refuse,
 };
 use crate::{
-    key::sent_value::lines_in_any_spelling, middleware::gate::take_ready, rate_limit::DeclaredBody,
+    key::request_value::lines_in_any_spelling, middleware::gate::take_ready,
+    rate_limit::DeclaredBody,
 };
 use tower_ratelimit_core::{
     clock::{self, NoTimer},

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderName, Method, header::CONTENT_TYPE};
 
-use crate::key::sent_value::lines_in_any_spelling;
+use crate::key::request_value::lines_in_any_spelling;
 
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");

@@ -32,7 +32,7 @@ pub use self::{
     reject::McpRejection,
 };
 use self::{call::CallFields, message::Calls};
-use crate::key::sent_value::Header;
+use crate::key::request_value::Header;
 use tower_ratelimit_core::{
     error::{KeyError, KeyErrorKind},
     key::{Key, KeyExtractor},

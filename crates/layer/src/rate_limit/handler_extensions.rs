@@ -15,7 +15,7 @@ use tower_ratelimit_core::{
     lock::unpoisoned,
     reject::AnswerStyle,
     small_list::SmallList,
-    tokens::Tokens,
+    used_tokens::Tokens,
 };
 
 /// The decisions of all layers with [`expose_decision`](crate::rate_limit::layer::RateLimitLayer::expose_decision) that

@@ -18,7 +18,7 @@ use tower_ratelimit_core::{
     limiter::{Charge, Limiter, RequestQuota, Tier, UnitsOf},
     log::{self, Code},
     quota::Priority,
-    tokens::Tokens,
+    used_tokens::Tokens,
 };
 
 /// The settings of a layer, apart from its limiter and its rejection.

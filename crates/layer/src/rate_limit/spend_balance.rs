@@ -7,7 +7,7 @@ use tower_ratelimit_core::{
     decision::{Op, Receipt},
     limiter::UnitsOf,
     small_list::SmallList,
-    tokens::Tokens,
+    used_tokens::Tokens,
 };
 
 /// The operations on the limits that a request has a key for, in their order.

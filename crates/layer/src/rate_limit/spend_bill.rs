@@ -29,7 +29,7 @@ use tower_ratelimit_core::{
     error::LimiterError,
     limiter::{Limiter, Pending, PendingFuture},
     small_list::SmallList,
-    tokens::Tokens,
+    used_tokens::Tokens,
 };
 
 pub(super) struct Bill<L: Limiter, R> {

@@ -41,7 +41,7 @@ use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},
     limiter::{Limiter, LocalLimiter},
     reject::{ProblemJson, Reject},
-    tokens::Tokens,
+    used_tokens::Tokens,
 };
 
 /// Limits the units that responses spend, such as the tokens of a language model.

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use testkit::{browser::Browser, programs::missing};
+use testkit::{browser::Browser, child_processes::missing};
 
 /// The page as `scripts/build-playground.sh` builds it from this source; `None` if the test is
 /// skipped.

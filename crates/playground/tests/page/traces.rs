@@ -4,7 +4,7 @@ use playground::Lane;
 use serde_json::{Value, json};
 use testkit::{
     decision_vectors::{number, text},
-    vectors,
+    vector_files,
 };
 use tower_ratelimit::clock::Timestamp;
 
@@ -43,7 +43,7 @@ pub(crate) const ASK: &str = "const ask = ([quota, steps]) => [playground.core.l
 
 /// The vectors that a lane supports: one quota, and requests only.
 pub(crate) fn of_vectors() -> Vec<Trace> {
-    let all = vectors::group("decisions.json", "vectors");
+    let all = vector_files::group("decisions.json", "vectors");
     let traces: Vec<_> = all.iter().filter_map(of_vector).collect();
     // One more or one less is a mistake of the filter.
     assert_eq!(traces.len(), 53);

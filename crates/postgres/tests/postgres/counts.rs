@@ -9,8 +9,8 @@ use std::{
 };
 
 use testkit::{
+    child_processes::eventually,
     needs,
-    programs::eventually,
     store_contract::{self, StoreBench as _},
 };
 use tokio::task::JoinSet;

@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, time::Duration};
 
 use testkit::{
+    child_processes::eventually,
     needs,
-    programs::eventually,
     servers::{Flow, Postgres, Proxy},
 };
 use tower_ratelimit::{

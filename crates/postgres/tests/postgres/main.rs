@@ -9,7 +9,7 @@ mod start;
 
 use std::{error::Error as _, time::Duration};
 
-use testkit::{programs::eventually, servers::Postgres, store_contract::StoreBench};
+use testkit::{child_processes::eventually, servers::Postgres, store_contract::StoreBench};
 use tokio_postgres::{Client, NoTls};
 use tower_ratelimit::{
     AnyLimiter, Decision, Key, LimiterError, OnFailure, Quota,

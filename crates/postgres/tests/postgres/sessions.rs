@@ -64,7 +64,7 @@ async fn a_store_has_no_more_connections_than_it_may() {
     let connections =
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tower-ratelimit'";
     // Connections of the bench's own store end a moment after it.
-    testkit::programs::eventually("three connections", async || {
+    testkit::child_processes::eventually("three connections", async || {
         (bench.number(connections).await == 3).then_some(())
     })
     .await;
@@ -89,7 +89,7 @@ async fn a_locked_table_does_not_collect_sessions() {
     }
     let waiting = "SELECT count(*) FROM pg_stat_activity
         WHERE application_name = 'tower-ratelimit' AND wait_event_type = 'Lock'";
-    testkit::programs::eventually("no session that waits", async || {
+    testkit::child_processes::eventually("no session that waits", async || {
         // Statistics are those of the start of a transaction.
         bench.run("SELECT pg_stat_clear_snapshot()").await;
         (bench.number(waiting).await == 0).then_some(())

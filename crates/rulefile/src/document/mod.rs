@@ -12,7 +12,7 @@ pub use self::{
 };
 use crate::{
     problems::{ProblemCode, Report},
-    source::{Format, SourceText, Span},
+    source_text::{Format, SourceText, Span},
 };
 
 /// The longest file that [`read`] accepts, in bytes.

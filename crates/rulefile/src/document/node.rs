@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use crate::{
     problems::{Problem, ProblemCode, Report},
-    source::Span,
+    source_text::Span,
 };
 
 /// The largest document that is read.

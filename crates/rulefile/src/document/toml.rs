@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 use super::node::{DocumentLimits, Node, NodeCount, NodeEntry, NodeValue, Scalar};
 use crate::{
     problems::{Problem, ProblemCode},
-    source::{SourceText, Span},
+    source_text::{SourceText, Span},
 };
 
 /// The root table, or all problems of the syntax.

@@ -11,7 +11,7 @@ use granit_parser::{Event, Parser, ScalarStyle, ScanError};
 use super::node::{DocumentLimits, Node, NodeCount, NodeEntry, NodeValue, Scalar};
 use crate::{
     problems::{Problem, ProblemCode, Report},
-    source::{SourceText, Span},
+    source_text::{SourceText, Span},
 };
 
 /// The root of the one document within these bytes of a file, or `None` if it is empty.

@@ -3,11 +3,11 @@
 mod host;
 mod path;
 mod path_normalization;
-mod text;
+mod wildcards;
 
 pub use self::{
     host::{Host, HostPattern},
     path::{InDoubt, PathPattern, first_segment},
     path_normalization::RequestPath,
-    text::{Glob, expression_in_path, expression_in_text},
+    wildcards::{Glob, expression_in_path, expression_in_text},
 };

@@ -4,7 +4,7 @@ use std::iter;
 
 use super::{
     path_normalization::{RequestPath, has_one_meaning, needlessly_encoded, normalized},
-    text::Glob,
+    wildcards::Glob,
 };
 
 /// The result of a match when the application may read the request in another way than the rules: another spelling of

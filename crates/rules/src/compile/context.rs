@@ -8,7 +8,8 @@ use tower_ratelimit_rulefile::{
 };
 
 use crate::{
-    cors_origins::CorsOrigins, key::RuleKey, matcher::Authenticator, rule_quotas::CountedUnits,
+    cors_origins::CorsOrigins, key::RuleKey, request_matcher::Authenticator,
+    rule_quotas::CountedUnits,
 };
 use tower_ratelimit_core::{
     key::{IpPrefix, KeyExtractor},

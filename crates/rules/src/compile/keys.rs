@@ -19,7 +19,7 @@ use crate::{
 };
 use tower_ratelimit_layer::key::{
     BasicUser, BearerToken, Cookie, Global, PeerIp, QueryParameter, RequestMethod,
-    sent_value::Header,
+    request_value::Header,
 };
 
 pub(super) static KEY: Field<Tree> = Field::tree(

@@ -18,7 +18,7 @@ use tower_ratelimit_rulefile::{
 
 use super::context::{Context, method};
 use crate::{
-    matcher::{Authenticator, HeaderCondition, Matcher, McpCondition, Pattern},
+    request_matcher::{Authenticator, HeaderCondition, Matcher, McpCondition, Pattern},
     rule::RequestPart,
 };
 use tower_ratelimit_client_ip::client_ip::unmapped;

@@ -29,8 +29,8 @@ use crate::{
     cost::{self, COST},
     in_flight::IN_FLIGHT,
     key::{RuleKey, names},
-    matcher::Matcher,
     priority::{self, PRIORITY},
+    request_matcher::Matcher,
     rule::{CountIf, RequestPart, Rule, RuleAction},
     rule_quotas::Allowance,
 };

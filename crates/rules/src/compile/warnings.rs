@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     cost::{self, COST},
-    matcher::{Matcher, Pattern},
     priority::{self, PRIORITY},
+    request_matcher::{Matcher, Pattern},
     rule::{Rule, RuleAction},
     rule_quotas::QuotaSet,
 };

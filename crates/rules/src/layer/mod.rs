@@ -18,10 +18,10 @@
 //!    waits, follows from the indexes of its charges. What is left is the `RulesWork` of the response. At the end the
 //!    status also settles the charge of the shadow.
 //!
-//! `check.rs` answers the same question for a process that handles the request elsewhere, and for a request that waits
+//! `decisions_without_service.rs` answers the same question for a process that handles the request elsewhere, and for a request that waits
 //! for its body.
 
-mod check;
+mod decisions_without_service;
 mod handle;
 mod rule_admissions;
 mod service;

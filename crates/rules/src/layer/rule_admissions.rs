@@ -12,8 +12,8 @@ use crate::{
     in_flight::{InFlightLimit, InFlightTables},
     rule::{Rule, SpendRule, UsagePlace},
     rule_quotas::{CountedUnits, QuotaSet},
+    rule_selection::ChargeOfRule,
     rule_set::Rules,
-    select::ChargeOfRule,
     store::{RuleLimits, tier_of},
 };
 use tower_ratelimit_core::{
@@ -21,7 +21,7 @@ use tower_ratelimit_core::{
     headers::Headers,
     limiter::{
         Charge, Limiter, OnChange, OpRef, Tier,
-        limit::{LimitTerms, TierSet},
+        limits_in_force::{LimitTerms, TierSet},
     },
 };
 use tower_ratelimit_layer::{

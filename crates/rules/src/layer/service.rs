@@ -18,7 +18,7 @@ use http_body::Body;
 use super::{handle::Shared, rule_admissions::Admissions};
 use crate::{
     rule::{NeedsTrailers, Rule, UsagePlace},
-    select::{ChargeOfRule, RuleCharges, RulesVerdict},
+    rule_selection::{ChargeOfRule, RuleCharges, RulesVerdict},
     store::RuleLimits,
 };
 use tower_ratelimit_concurrency::{ConcurrencyBody, Grant, HeldPermits, PendingGrant, Permit};

@@ -13,14 +13,14 @@ use super::*;
 use crate::{
     hashed_key_names::SubjectNames,
     wire::{
-        plan::Plan,
         reply::{Run, SubjectReply, SubjectResult},
+        script_plan::Plan,
     },
 };
 use tower_ratelimit_core::{
     clock::Timestamp,
     decision::{Decision, Op, Policy, QuotaStatus},
-    limiter::limit::{Chosen, LimitTerms, TierSet},
+    limiter::limits_in_force::{Chosen, LimitTerms, TierSet},
     quota::Quota,
     small_list::SmallList,
 };

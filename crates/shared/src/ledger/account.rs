@@ -29,8 +29,8 @@ use crate::{
     mode::{LeaseNumber, Terms},
     wire::{
         LAST_MESSAGE, NodeMessage, NodeReply, NodeReport, RowStatus, Takes,
-        plan::Plan,
         reply::{Charged, LastStates, Question},
+        script_plan::Plan,
     },
 };
 use tower_ratelimit_core::{

@@ -3,10 +3,10 @@
 mod denials;
 mod eviction;
 mod faults;
+mod lease_numbers;
+mod ledger_steps;
 mod memory;
 mod model;
-mod numbers;
-mod units;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,8 +19,8 @@ use super::{
         mode::Terms,
         wire::{
             NodeMessage, NodeReply, RowStatus, Takes,
-            plan::{Plan, ReplyPlan},
             reply::{LastStates, Run},
+            script_plan::{Plan, ReplyPlan},
         },
     },
     AttachedMessage, KeyPlace, Ledger, LocalAnswer,
@@ -29,7 +29,7 @@ use tower_ratelimit_core::{
     algorithm::State,
     clock::Timestamp,
     decision::{Decision, Op, Policy, QuotaStatus},
-    limiter::limit::{Chosen, LimitTerms, TierSet},
+    limiter::limits_in_force::{Chosen, LimitTerms, TierSet},
     quota::Quota,
 };
 

@@ -1,7 +1,7 @@
 //! Tests of the settings.
 
 use super::*;
-use tower_ratelimit_core::{limiter::limit::LimitTerms, quota::Quota};
+use tower_ratelimit_core::{limiter::limits_in_force::LimitTerms, quota::Quota};
 
 fn limits(quotas: &[Quota], block_for: Option<Duration>) -> TierSet {
     let terms = LimitTerms {

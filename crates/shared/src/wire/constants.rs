@@ -2,7 +2,7 @@
 
 use super::{
     LONGEST_LEASE, MOST_LEASED_SLOTS, MOST_ROWS,
-    stored_value::{LONGEST_KEPT_BLOCK, MOST_RESERVED, ROW},
+    subject_value::{LONGEST_KEPT_BLOCK, MOST_RESERVED, ROW},
 };
 
 /// The file for the general script.

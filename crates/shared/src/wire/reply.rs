@@ -13,7 +13,7 @@ use std::{borrow::Cow, iter, mem, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::{NodeReply, StoreCall, plan::ReplyPlan};
+use super::{NodeReply, StoreCall, script_plan::ReplyPlan};
 use crate::mode::LeaseNumber;
 use tower_ratelimit_core::{
     algorithm::{Held, Meter, State, TokenBucket, Verdict, View},
@@ -614,9 +614,9 @@ fn negative(units: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::plan::Plan;
+    use crate::wire::script_plan::Plan;
     use tower_ratelimit_core::{
-        limiter::limit::{Chosen, LimitTerms, TierSet},
+        limiter::limits_in_force::{Chosen, LimitTerms, TierSet},
         quota::Quota,
     };
 

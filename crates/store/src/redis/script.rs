@@ -2,7 +2,7 @@
 //!
 //! In: the keys of up to 32 subjects, and the arguments that `crates/shared/src/wire.rs` writes: the quotas of a tier, and
 //! the operations on each subject. Out: one text for each subject, which `crates/shared/src/wire/reply.rs` reads. The value of a
-//! subject is one string, whose layout is in `crates/shared/src/wire/stored_value.rs`.
+//! subject is one string, whose layout is in `crates/shared/src/wire/subject_value.rs`.
 //!
 //! `crates/shared/src/redis_backend.rs` chooses the script of a call. The general one decides everything; it is put together
 //! from a file for each algorithm (`GENERAL`), and begins in `script/decide.lua`. Two specialized scripts decide frequent

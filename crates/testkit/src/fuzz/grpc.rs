@@ -9,7 +9,7 @@ use tower_ratelimit::{
     decision::{Policy, QuotaStatus},
 };
 
-use super::fixed_decisions::answer;
+use super::stub_limiter::answer;
 
 /// The lines of `Content-Type`.
 pub fn check(data: &[u8]) {

@@ -9,20 +9,20 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a check that panics has failed")]
 
+pub mod client_responses;
 pub mod forwarded;
 pub mod grpc;
-pub mod headers;
 pub mod hosts;
 pub mod log_lines;
 pub mod provider_headers;
 pub mod quota;
 #[cfg(feature = "properties")]
 pub mod random;
-pub mod responses;
+pub mod response_fields;
 pub mod rules;
 pub mod usage;
 pub mod x_forwarded_for;
 
-mod fixed_decisions;
-mod proxies;
-mod structured;
+mod client_ip_headers;
+mod structured_fields;
+mod stub_limiter;

@@ -9,7 +9,7 @@ use super::{
     redis_server::{Server, hosts},
     server_settings::Setup,
 };
-use crate::programs::eventually;
+use crate::child_processes::eventually;
 
 const SLOTS: u16 = 16_384;
 const PRIMARIES: usize = 3;

@@ -18,7 +18,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::programs::free_port;
+use crate::child_processes::free_port;
 
 /// The treatment of bytes by a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::{
     postgres::postgres_program,
     server_settings::{faketime_library, redis_program, valkey_program},
 };
-use crate::programs::{find, missing};
+use crate::child_processes::{find, missing};
 
 /// Whether the test has to be left out because there is no Redis.
 pub fn redis() -> bool {

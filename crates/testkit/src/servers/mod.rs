@@ -29,7 +29,7 @@ pub use self::{
 };
 
 /// Ends a test if one of these programs is not installed: `needs!(redis, openssl)`. Where all
-/// of them are required, the test fails; see [`missing`](crate::programs::missing).
+/// of them are required, the test fails; see [`missing`](crate::child_processes::missing).
 #[macro_export]
 macro_rules! needs {
     ($($program:ident),+) => {

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 use super::certificates::{AUTHORITY, CERTIFICATE, KEY, make_certificates};
-use crate::programs::{Process, eventually, find, free_port};
+use crate::child_processes::{Process, eventually, find, free_port};
 
 /// The user `nobody`, whom the server runs as where the test is root's: it refuses to be root's.
 const NOBODY: u32 = 65_534;

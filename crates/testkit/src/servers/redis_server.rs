@@ -19,7 +19,7 @@ use super::{
     certificates::AUTHORITY,
     server_settings::{ADMIN_SOCKET, CLOCK, Setup},
 };
-use crate::programs::{Process, eventually, free_port};
+use crate::child_processes::{Process, eventually, free_port};
 
 /// Connects with more time than the library gives, half a second: a machine under load is no fault.
 pub async fn connect(client: Client) -> RedisResult<MultiplexedConnection> {

@@ -4,7 +4,7 @@ use super::{
     redis_server::{Server, hosts},
     server_settings::{PRIMARY_NAME, Setup},
 };
-use crate::programs::eventually;
+use crate::child_processes::eventually;
 
 const SENTINELS: usize = 3;
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::certificates::{AUTHORITY, CERTIFICATE, KEY, make_certificates};
-use crate::programs::{find, free_port};
+use crate::child_processes::{find, free_port};
 
 /// The primary's name among sentinels.
 pub const PRIMARY_NAME: &str = "main";

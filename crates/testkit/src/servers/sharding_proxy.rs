@@ -7,7 +7,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::redis_server::{Server, connect};
-use crate::programs::{Process, eventually, find, free_port};
+use crate::child_processes::{Process, eventually, find, free_port};
 
 const SERVERS: usize = 3;
 

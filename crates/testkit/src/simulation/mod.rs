@@ -8,7 +8,7 @@
 
 mod faults;
 mod fleet;
-mod holdings;
+mod held_units;
 mod judge;
 mod limit;
 mod periodic_exchange;

@@ -22,7 +22,7 @@ use tower_ratelimit::{
 use super::{
     Database, Distance, Mode, Setup,
     faults::Event,
-    holdings::{Done, Holdings, Span},
+    held_units::{Done, Holdings, Span},
     random::Random,
     simulated_store::Rows,
     workload::Arrival,

@@ -204,7 +204,7 @@ mod chromium {
     use std::{path::Path, process::Command};
 
     use serde_json::Value;
-    use testkit::programs::{find, missing};
+    use testkit::child_processes::{find, missing};
 
     use super::super::support::{MIDNIGHT, directory, file, json, line, run, small};
 

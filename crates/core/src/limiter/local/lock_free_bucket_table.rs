@@ -18,7 +18,7 @@ use crate::{
     error::ConfigError,
     limiter::{
         call::{Charged, OpRef, decision_about},
-        limit::{ChangingLimits, SingleBucket},
+        limits_in_force::{ChangingLimits, SingleBucket},
     },
     quota::{MAX_REFILL_NANOS, Priority},
 };

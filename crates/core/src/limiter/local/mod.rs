@@ -8,7 +8,7 @@
 //! - Any other quotas have an entry for each state of a key in a table under locks (`store/`), and so have all blocks. It
 //!   is the limiter's own, or that of a `LocalStore`, which also charges several limits together.
 //!
-//! A change of quotas puts new limits in force while requests run (`limit.rs`). A bucket that becomes a window
+//! A change of quotas puts new limits in force while requests run (`limits_in_force.rs`). A bucket that becomes a window
 //! leaves the first table for the second, once. What does not fit is evicted by its weight (`eviction.rs`). Both tables are
 //! saved to one format (`state_file.rs`).
 //!
@@ -41,8 +41,10 @@ use self::{
 };
 use super::{
     call::{Call, Charge, Charged, OpRef},
-    limit::{ChangingLimits, Chosen, LimitTerms, SingleBucket, TierSet, check_block, unsupported},
     limiter::{Facts, Internals, Limiter, Never, Pending},
+    limits_in_force::{
+        ChangingLimits, Chosen, LimitTerms, SingleBucket, TierSet, check_block, unsupported,
+    },
     subject::{denied_for, instead_of},
     tier::{OnChange, Tier},
 };

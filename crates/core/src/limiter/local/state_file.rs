@@ -20,7 +20,7 @@ use crate::{
     byte_buffers::{push_bytes, push_u32, push_u64, take_bytes, take_u8, take_u32, take_u64},
     clock::{ClockReading, Timestamp},
     error::ConfigError,
-    limiter::limit::CounterLabel,
+    limiter::limits_in_force::CounterLabel,
     log::{self, Code},
 };
 

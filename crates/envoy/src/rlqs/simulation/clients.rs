@@ -4,8 +4,8 @@ use std::{cmp::max, num::NonZeroU64, time::Duration};
 
 use super::{
     STEP, TTL,
-    client::{Client, Sent, Stream, UnderWay},
     random::Random,
+    simulated_envoy::{Client, Sent, Stream, UnderWay},
 };
 use crate::rlqs::{
     client_share::{ClientId, DivisibleRate, Share},

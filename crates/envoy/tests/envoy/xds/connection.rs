@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use testkit::{
-    programs::{eventually, free_port},
+    child_processes::{eventually, free_port},
     servers::{Flow, Proxy},
 };
 use tokio::net::TcpListener;

@@ -13,7 +13,7 @@ use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message as _;
 use testkit::{
-    programs::{eventually, free_port},
+    child_processes::{eventually, free_port},
     servers::certificates::{AUTHORITY, CERTIFICATE, KEY},
 };
 use tokio::{

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use testkit::programs::eventually;
+use testkit::child_processes::eventually;
 use tokio::sync::watch;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tower_ratelimit_envoy::protobuf_messages::ValueKind;

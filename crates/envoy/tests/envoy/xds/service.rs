@@ -3,7 +3,7 @@
 use std::{net::Ipv4Addr, time::Duration};
 
 use serde_json::Value;
-use testkit::programs::{eventually, free_port};
+use testkit::child_processes::{eventually, free_port};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,

@@ -3,8 +3,8 @@
 use std::{fs, path::Path};
 
 use testkit::{
+    child_processes::eventually,
     needs,
-    programs::eventually,
     servers::certificates::{AUTHORITY, CLIENT, make_certificates, make_client_certificate},
 };
 use tower_ratelimit_envoy::xds::ControlPlane;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::wire::{RowStatus, StoreCall, reply};
-use tower_ratelimit_core::{clock::Timestamp, limiter::limit::Chosen};
+use tower_ratelimit_core::{clock::Timestamp, limiter::limits_in_force::Chosen};
 
 /// Ten nodes hold units while the bucket refills, and spend all of them at once: no more than the burst.
 #[test]

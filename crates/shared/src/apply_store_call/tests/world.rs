@@ -2,14 +2,14 @@
 
 use super::{Request, judge::Judge};
 use crate::wire::{
-    Applied, NodeMessage, NodeReply, RowStatus, StoreCall, plan::Plan, stored_value::NodeRow,
-    stored_value::SubjectValue,
+    Applied, NodeMessage, NodeReply, RowStatus, StoreCall, script_plan::Plan,
+    subject_value::NodeRow, subject_value::SubjectValue,
 };
 use tower_ratelimit_core::{
     algorithm::View,
     clock::Timestamp,
     decision::{Decision, Op},
-    limiter::limit::{Chosen, LimitTerms, TierSet},
+    limiter::limits_in_force::{Chosen, LimitTerms, TierSet},
     quota::Quota,
 };
 

@@ -28,7 +28,7 @@
 -- Twins in crates/core/src/algorithm/decide.rs: charge, judge, spend, refund.
 -- Twins in meter.rs: with_capacity = part.
 -- Twins in subject.rs: available = room, count = uses_up, blocked_for = left.
--- Twins in stored_value.rs: read_states, read, write_states.
+-- Twins in subject_value.rs: read_states, read, write_states.
 -- Twins in wire.rs: read_receipt = push_receipt.
 
 -- A call spends most of its time on making objects, above all functions. So the usual path of an operation is one

@@ -10,8 +10,8 @@
 -- to copy and to collect: they stay in the text that was read, and are cut and joined once.
 --
 -- Twins in apply_store_call.rs: begin, hold = held, reset, finish, settle, grant = reserve.
--- Twins in stored_value.rs: last_end, free = settle, read, settle_ended = end, take_mine = take, own_group = group_of.
--- Twins in stored_value.rs: text = write.
+-- Twins in subject_value.rs: last_end, free = settle, read, settle_ended = end, take_mine = take, own_group = group_of.
+-- Twins in subject_value.rs: text = write.
 -- Twins in meter.rs: with = with_held.
 --
 -- `available` are the units that fit all quotas.

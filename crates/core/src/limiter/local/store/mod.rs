@@ -1,7 +1,7 @@
 //! `LocalStore`: one table for many limits.
 
-mod call;
 mod shard;
+mod store_call;
 mod store_table;
 
 use std::{

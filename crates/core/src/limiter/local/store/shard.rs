@@ -8,7 +8,7 @@ use crate::{
     clock::ClockReading,
     hash::{KeyHash, KeyHasher},
     limiter::{
-        limit::{ChangingLimits, InForce, TierSet},
+        limits_in_force::{ChangingLimits, InForce, TierSet},
         local::{
             eviction::{self, ENTRIES_SEARCHED, EntryIndex, LOGS_SEARCHED, candidates},
             state_file::{BlockWriter, SavedEntry, scattered},

@@ -11,11 +11,11 @@ use std::{
 };
 
 use super::{
-    call::{Changes, Keys, PreparedCall, QuotaCharge, Terms, UsualCall, charge_all},
     shard::{
         CountersInForce, Locked, Mutex, MutexGuard, ShardIndex, ShardRoom, Shards, StoreShard,
         StoredCounters, StoredLimit, lock, shard_of_tag,
     },
+    store_call::{Changes, Keys, PreparedCall, QuotaCharge, Terms, UsualCall, charge_all},
 };
 use crate::{
     algorithm::{EvictionWeight, Most},
@@ -26,7 +26,7 @@ use crate::{
     key::Key,
     limiter::{
         call::{Call, Charge},
-        limit::{ChangingLimits, NamedQuota, TierSet},
+        limits_in_force::{ChangingLimits, NamedQuota, TierSet},
         local::{
             eviction::{Capacity, LogBudget},
             state_file::{

@@ -4,14 +4,14 @@
 //! in which a plain map returns equal results to every caller, evicts as many keys and ends with equal
 //! content. So no result may be lost, counted twice or belong to another key.
 
+mod all_schedules;
 mod atomic;
-mod replay;
-mod run;
+mod sequential_table;
 
 pub(super) use self::atomic::AtomicU64;
 use self::{
-    replay::{Call, Op},
-    run::Model,
+    all_schedules::Model,
+    sequential_table::{Call, Op},
 };
 use super::{KeyHash, WAYS};
 

@@ -11,7 +11,7 @@ use loom::thread;
 use super::{
     super::{CLAIMED, Ordering, Table, WAYS, unpack},
     NOW,
-    replay::{Call, Op, Spec},
+    sequential_table::{Call, Op, Spec},
 };
 
 impl Table {

@@ -15,7 +15,7 @@ use tower_ratelimit_core::{
     algorithm::{CounterIndex, Meter, Most, State, TokenBucket, View},
     decision::{Op, Policy},
     limiter::{
-        limit::{Chosen, TierIndex, TierSet},
+        limits_in_force::{Chosen, TierIndex, TierSet},
         tier::{AllQuotas, TierPlace, TierQuotas},
     },
     quota::{Algorithm, Priority, Quota},

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{KeyHash, run::Outcome};
+use super::{KeyHash, all_schedules::Outcome};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {

@@ -14,7 +14,7 @@ use crate::{
     key::Key,
     limiter::{
         call::{Charge, Numbers, OpRef},
-        limit::Chosen,
+        limits_in_force::Chosen,
         local::eviction::EntryIndex,
         subject::{Apply, Block, Subject, decided, ruled},
         tier::{TierIndex, TierQuotas},

@@ -22,15 +22,15 @@ use super::{
     ledger::AttachedMessage,
     wire::{
         Reply, StoreCall, Write,
-        plan::{Plan, TierPlan},
         reply::{self, SubjectResult},
+        script_plan::{Plan, TierPlan},
     },
 };
 use tower_ratelimit_core::{
     clock::{Clock, ManualClock, OsClock, SharedClock, Timestamp},
     decision::{Op, Policy},
     error::ConfigError,
-    limiter::limit::{Chosen, LimitTerms, TierSet},
+    limiter::limits_in_force::{Chosen, LimitTerms, TierSet},
     lock::unpoisoned,
     quota::{OwnedQuota, Quota},
 };

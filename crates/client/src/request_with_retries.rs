@@ -12,9 +12,9 @@ use crate::{
     error::PacerError,
     pacer::Pacer,
     pacer_state::PacerEvent,
+    request_cost::{self, OtherUnits, Units},
     retry::{Attempts, Failure, Retry, RetryContext},
     turn::SentRequest,
-    units::{self, OtherUnits, Units},
 };
 
 /// The longest time that a response is held during a retry: it may hold the only connection.
@@ -135,7 +135,7 @@ impl CallSettings {
     /// The cost in requests, and the other units.
     fn cost_of(&self, parts: &Parts) -> (u64, OtherUnits) {
         if let Some(units) = &self.units {
-            return units::split(units(parts));
+            return request_cost::split(units(parts));
         }
         let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
         (cost, None)

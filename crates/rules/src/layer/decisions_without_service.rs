@@ -11,8 +11,8 @@ use super::{
 use crate::{
     explain::RulesOutcome,
     rule::Rule,
+    rule_selection::{ChargeOfRule, RulesVerdict},
     rule_set::Rules,
-    select::{ChargeOfRule, RulesVerdict},
     store::RuleLimits,
 };
 use tower_ratelimit_concurrency::HeldPermits;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use tower_ratelimit_core::limiter::limit::LimitTerms;
+use tower_ratelimit_core::limiter::limits_in_force::LimitTerms;
 
 const DAY: Duration = Duration::from_secs(86_400);
 

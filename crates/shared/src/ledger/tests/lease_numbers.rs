@@ -6,7 +6,7 @@ use super::*;
 use crate::wire::{
     NodeReport, StoreCall,
     reply::{self, SubjectReply},
-    stored_value::SubjectValue,
+    subject_value::SubjectValue,
 };
 use tower_ratelimit_core::{
     algorithm::{Meter, State, Verdict, View},

@@ -17,9 +17,9 @@ use tower_ratelimit::spend::{SpendReader, SpendReaders, Tokens};
 use tower_service::Service;
 
 use crate::{
-    call::BoxError,
     pacer_state::PacerState,
     replayable_body::{ByReplay, CopyBody},
+    request_with_retries::BoxError,
     service::{Paced, PacedFuture},
     turn::SentRequest,
 };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     LONGEST_LEASE, MOST_LEASED_SLOTS, MOST_ROWS,
-    plan::{Plan, Slot},
+    script_plan::{Plan, Slot},
 };
 use tower_ratelimit_core::{
     algorithm::{
@@ -13,7 +13,7 @@ use tower_ratelimit_core::{
     },
     clock::Timestamp,
     decision::Op,
-    limiter::{limit::TierSet, subject::Block, tier::TierQuotas},
+    limiter::{limits_in_force::TierSet, subject::Block, tier::TierQuotas},
     quota::MAX_REFILL_NANOS,
 };
 

@@ -11,8 +11,8 @@ use tower_ratelimit::{
 };
 
 use super::{
-    fixed_decisions::answer,
-    structured::{Item, Value, list},
+    structured_fields::{Item, Value, list},
+    stub_limiter::answer,
 };
 
 /// Names that a limiter of one's own may have, and what a String of RFC 9651 makes of them.

@@ -11,7 +11,7 @@ use tower_ratelimit_rulefile::{
 
 use super::request::{NamedHost, RequestView, has_other_signs, hosts};
 use tower_ratelimit_core::clock::Timestamp;
-use tower_ratelimit_layer::key::sent_value::{
+use tower_ratelimit_layer::key::request_value::{
     lines_in_any_spelling, parameters, parameters_by_semicolons,
 };
 
