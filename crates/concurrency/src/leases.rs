@@ -1,4 +1,4 @@
-//! Leases: permits that expire if the process that holds them dies.
+//! Leases: permits that expire if the process that holds them dies, and the registry that renews them.
 //!
 //! In: a key that needs a permit. Out: a `Lease` to hold, or a refusal. The server keeps a list of leases for each subject.
 //!

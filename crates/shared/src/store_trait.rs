@@ -1,4 +1,4 @@
-//! A user's store, which keeps the values of subjects: its trait, and calls to it behind a breaker.
+//! A user's store, which keeps the values of subjects: its trait, one in memory, and calls to it behind a breaker.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,5 @@
-//! A scanner of JSON: one pass, no allocation, and a state that survives a split at any byte.
+//! A scanner of JSON: one pass, no allocation, and a state that survives a split at any byte; and the
+//! trie of the paths that it looks for.
 //!
 //! It finds the values at the paths of a [`PathTrie`]; whatever else the document has is skipped, at any depth. It
 //! does not check the syntax: a document that is no JSON has any or no values.

@@ -25,7 +25,7 @@
 //
 // A `Framing` splits the body into documents: one, several in a row, or the data of events (`event_stream.rs`). The
 // `JsonScanner` reads a document byte by byte and keeps no text. It descends a `PathTrie`, made of the format's paths, and
-// hands what it finds there to a `Document` , which becomes a report or an estimate of tokens at its end.
+// hands what it finds there to a `Document`, which becomes a report or an estimate of tokens at its end.
 //
 // Example: `{"choices":[{"delta":{"content":"Hi you"}}]}` finds a text of six bytes, an estimate of two tokens;
 // `{"usage":{"prompt_tokens":9,"completion_tokens":2}}` finds two numbers, which replace all estimates.

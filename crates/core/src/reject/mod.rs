@@ -114,7 +114,7 @@ pub use self::{
 
 /// Makes the response to a request that does not pass.
 ///
-/// [`RejectFn`](RejectFn) makes one from a closure.
+/// [`RejectFn`] makes one from a closure.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not make a `Response<{B}>`",
     label = "expected a rejection: `ProblemJson`, `PlainText`, `Empty` or a `Reject<{B}>` of your own",

@@ -61,7 +61,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// Charges requests by what their responses have used when they have ended, which `readers` find in the bodies.
     ///
     /// Call it last: it makes a [`SpendLayer`], whose services have responses with a body of their own, a
-    /// [`SpendBody`](SpendBody). With [`count_if`](Self::count_if) or [`final_cost`](Self::final_cost) a
+    /// [`SpendBody`]. With [`count_if`](Self::count_if) or [`final_cost`](Self::final_cost) a
     /// response whose cost is 0 by its head is refunded at once. A [`cost`](Self::cost) replaces the reservation.
     ///
     /// Of [several limits](Self::all) those with [`KeyedLimit::spends`](tower_ratelimit_core::limiter::KeyedLimit::spends) are
@@ -244,11 +244,11 @@ impl<L, R> fmt::Debug for SpendLayer<L, R> {
     }
 }
 
-/// A service whose responses' units are limited. Made by [`SpendLayer`](SpendLayer).
+/// A service whose responses' units are limited. Made by [`SpendLayer`].
 pub type SpendLimit<S, L = LocalLimiter, R = ProblemJson> =
     Gate<S, Following<Arc<Admission<L, R>>>>;
 
-/// The response of a [`SpendLimit`](SpendLimit) service.
+/// The response of a [`SpendLimit`] service.
 pub type SpendFuture<S, B, L, R> = GateFuture<S, B, Following<Arc<Admission<L, R>>>>;
 
 impl<L, R, B> Follows<B> for Arc<Admission<L, R>>

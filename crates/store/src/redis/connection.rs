@@ -1,4 +1,5 @@
-//! The connection of a server: opened with the first call, and again after it failed.
+//! The connection of a server: opened with the first call by its credentials, and again after it failed; and the scripts
+//! that are loaded on it.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
--- The server's clock, read once, in microseconds; a test gives its own. All scripts that decide begin with it.
+-- The server's clock, read once, in microseconds; a test gives its own. All scripts of limits begin with it.
 --
 -- Twins: none. Rust has a clock.
 
