@@ -54,7 +54,7 @@
 //! | [`decide`] | decisions by rules and counters; their [`reference_statistics`] |
 //! | [`rls`], [`http_routes`] | the service by gRPC, and as JSON with probes |
 //! | [`check_route`] | decisions for any program |
-//! | [`reservations`] | estimates that are charged first and settled later, by Kuadrant's protocol |
+//! | [`reservation_service`] | estimates that are charged first and settled later, by Kuadrant's protocol |
 //! | [`rlqs`] | shares of limits: Envoy decides by itself |
 //! | [`xds`] | limits from a control plane |
 //! | [`serve`] | the process: all of these on their listeners, with metrics and an admin service |

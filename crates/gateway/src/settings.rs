@@ -35,6 +35,7 @@ pub struct Settings {
     pub watch: bool,
     /// The server that receives the requests, such as http://127.0.0.1:8080, or https://api.internal
     /// by TLS.
+    #[allow(rustdoc::bare_urls, reason = "the text of --help")]
     #[arg(long, help_heading = "Rules", value_name = "URL")]
     pub upstream: Upstream,
     /// How the upstream is reached.

@@ -215,7 +215,7 @@ pub trait IntoLimiter<Via> {
     ///
     /// # Errors
     ///
-    /// If a quota is invalid, see [`Quota::check`].
+    /// If a quota is invalid, see [`Quota::check`](crate::quota::Quota::check).
     fn into_limiter(self) -> Result<Self::Limiter, ConfigError>;
 }
 
@@ -352,7 +352,7 @@ pub struct BoxedLimiter<A>(Arc<A>);
 
 impl<A> BoxedLimiter<A> {
     /// A limiter that calls `limiter`. Layers make it themselves; your own code needs it where a
-    /// [`Limiter`] is expected, such as for an [`AnyLimiter`](super::AnyLimiter).
+    /// [`Limiter`] is expected, such as for an [`AnyLimiter`].
     pub fn new(limiter: A) -> Self {
         Self(Arc::new(limiter))
     }

@@ -680,7 +680,7 @@ impl LocalLimiter {
     /// If the limit, burst, queue or soft share changes, each key keeps its state, at most as much as the
     /// new quota holds, or the largest quota of another tier that shares the counter. So a raised limit
     /// does not free exhausted keys: a bucket gets its next unit at the new rate, windows and logs have
-    /// the new limit less their count. That is so with [`OnChange::Fresh`](crate::limiter::OnChange::Fresh), too;
+    /// the new limit less their count. That is so with [`OnChange::Fresh`], too;
     /// [`reset`](Self::reset) frees one key.
     /// [`QuotaChange`](crate::limiter::QuotaChange) computes the effect of a change. Requests that
     /// [wait](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.wait) retry at the end of their wait, not earlier, and later
@@ -690,7 +690,7 @@ impl LocalLimiter {
     /// another tier that counts alike, or a fresh one. The old counts stay until they have returned, and a quota that is
     /// changed back continues with them. Only those of a single bucket with a table of its own are dropped. Headers show the new quota from the next decision on. Requests that are open
     /// during the change refund to a bucket only units that its new numbers could have charged, see
-    /// [`Receipt`](crate::decision::Receipt).
+    /// [`Receipt`].
     ///
     /// # Errors
     ///
