@@ -10,6 +10,7 @@ use testkit::{field, fields, limiter, now};
 use tower::{Layer, ServiceBuilder};
 use tower_ratelimit::{
     Global, Header, Key, Limiter, LocalLimiter, Quota, RateLimitLayer,
+    limiter::Tier,
     mcp::{Mcp, McpBodyLayer, McpLayer},
 };
 
@@ -267,6 +268,24 @@ fn fields_of_a_batch_are_those_of_its_last_call_that_counts() {
     assert_eq!(shown(&["a", "b"]), r#""a";r=7"#);
     assert_eq!(shown(&["b", "a", "a", "b", "b"]), r#""a";r=5"#);
     assert_eq!(left(&limiter, &Key::global()), Some(5));
+    // A call whose tier has no limit does not count either.
+    let by_tier = RateLimitLayer::new(limiter.clone(), Global)
+        .tier(|parts| {
+            if Mcp::may_call(parts, "a") {
+                Tier::DEFAULT
+            } else {
+                Tier::UNLIMITED
+            }
+        })
+        .mcp();
+    let by_tier = ServiceBuilder::new()
+        .layer(McpBodyLayer::default())
+        .layer(by_tier)
+        .service(server(&Arc::default()));
+    let (response, _) = now(sent(&by_tier, post(&[], &batch(&["a", "b"]))));
+    assert_eq!(fields(&response, "ratelimit").len(), 1);
+    limiter.reset(&Key::global());
+    assert_eq!(shown(&["a", "a", "a", "a"]), r#""a";r=5"#);
     // The calls behind the one that is denied do not count: its denial refunds the ones in front of it.
     let (response, _) = now(sent(
         &service,

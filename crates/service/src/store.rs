@@ -90,8 +90,15 @@ impl StoreSettings {
         if let Some(authority) = &self.redis_tls_ca {
             store = store.tls_authorities_file(authority);
         }
-        if let (Some(certificate), Some(key)) = (&self.redis_tls_cert, &self.redis_tls_key) {
-            store = store.tls_client_certificate_files(certificate, key);
+        match (&self.redis_tls_cert, &self.redis_tls_key) {
+            (Some(certificate), Some(key)) => {
+                store = store.tls_client_certificate_files(certificate, key);
+            }
+            (None, None) => {}
+            _ => {
+                let error = "--redis-tls-cert and --redis-tls-key go together";
+                return Err(ServeError(error.to_owned()));
+            }
         }
         if self.redis_sharding_proxy {
             store = store.sharding_proxy();

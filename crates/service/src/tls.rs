@@ -91,8 +91,17 @@ impl PemFiles {
 
     /// The certificate with the intermediate ones, and its key.
     fn own(&self, [certificate, key, _]: &Contents) -> Result<Option<Own>, ServeError> {
-        let (Some(certificate), Some(key)) = (certificate, key) else {
-            return Ok(None);
+        let (certificate, key) = match (certificate, key) {
+            (Some(certificate), Some(key)) => (certificate, key),
+            (None, None) => return Ok(None),
+            (alone, _) => {
+                let [given, missing] = if alone.is_some() { [0, 1] } else { [1, 0] };
+                return Err(ServeError(format!(
+                    "{} without {}",
+                    self.place(given),
+                    self.names[missing]
+                )));
+            }
         };
         let chain = certificates(certificate, &self.place(0))?;
         Ok(Some((chain, private_key(key, &self.place(1))?)))
@@ -420,6 +429,23 @@ mod tests {
             (accepted, " INFO", "read the certificates again"),
         ] {
             assert!(line.starts_with(level) && line.contains(text), "{line}");
+        }
+    }
+
+    #[test]
+    fn certificate_without_a_key_is_no_configuration() {
+        needs!(openssl);
+        let folder = tempfile::tempdir().unwrap();
+        make_certificates(folder.path());
+        let [cert, key] = [CERTIFICATE, KEY].map(|file| Some(folder.path().join(file)));
+        for (cert, key, missing) in [(cert, None, "--key"), (None, key, "--cert")] {
+            let files = PemFiles {
+                paths: [cert, key, None],
+                names: ["--cert", "--key", "--ca"],
+            };
+            let config = files.read().and_then(|contents| files.config(&contents));
+            let error = config.map(drop).expect_err("half a pair").to_string();
+            assert!(error.ends_with(&format!("without {missing}")), "{error}");
         }
     }
 

@@ -21,7 +21,11 @@ pub(super) fn control_plane(variables: &Variables) -> Result<Option<ControlPlane
     let is_tls = variables.truth("CONFIG_GRPC_XDS_SERVER_USE_TLS")?;
     let scheme = if is_tls { "https" } else { "http" };
     let mut plane = ControlPlane::new(&format!("{scheme}://{address}"))
-        .map_err(|error| format!("CONFIG_GRPC_XDS_SERVER_URL={url}: {error}"))?;
+        .map_err(|_| {
+            format!(
+                "CONFIG_GRPC_XDS_SERVER_URL={url}: an address has a host and a port, such as envoy-gateway:18001"
+            )
+        })?;
     read_pauses(variables, &mut plane)?;
     if is_tls {
         plane.xds_ca = variables.path("CONFIG_GRPC_XDS_SERVER_TLS_CACERT");
@@ -113,6 +117,14 @@ mod tests {
         ];
         assert_eq!(times.map(|time| time.as_secs()), [3, 10, 60]);
         assert_eq!(plane.xds_max_message_bytes, 4 << 20);
+    }
+
+    #[test]
+    fn address_of_a_control_plane_has_a_host_and_a_port() {
+        for address in ["gateway", "http://gateway:18000", ":18000"] {
+            let error = read(&[("CONFIG_GRPC_XDS_SERVER_URL", address)]).expect_err("no address");
+            assert!(error.contains("such as envoy-gateway:18001"), "{error}");
+        }
     }
 
     #[test]

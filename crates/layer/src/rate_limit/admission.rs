@@ -119,6 +119,7 @@ impl<L: Limiter, R> Admission<L, R> {
     pub(crate) fn skips(&self, parts: &http::request::Parts) -> bool {
         use crate::middleware::settings::Uncounted::Skip;
         matches!(self.key_stage.keys_of(parts), Err(Skip))
+            || self.settings.tier_of(parts).is_unlimited()
     }
 
     /// The operation that charges a request this cost.
