@@ -118,7 +118,7 @@
 //! [`SpendLayer`]: crate::SpendLayer
 
 #[cfg(all(feature = "llm", feature = "tokio"))]
-pub use tower_ratelimit_budgets::llm::declared_layer::{
+pub use tower_ratelimit_budgets::llm::declared_cost_layer::{
     DeclaredFuture, DeclaredLayer, WithDeclared,
 };
 pub use tower_ratelimit_layer::rate_limit::{

@@ -11,9 +11,9 @@ use tower_ratelimit::{
 
 use super::{
     alice, cases,
+    operations_of_a_trace::Request,
     quotas::{Spec, at, spec},
-    trace_operations::Request,
-    traces::{request, with_receipt},
+    random_traces::{request, with_receipt},
 };
 
 /// Any time, and those next to the year 2554, the last one in nanoseconds.

@@ -7,10 +7,10 @@ use tower_ratelimit::{decision::Outcome, limiter::OnChange, quota::Algorithm};
 
 use super::{
     decision_fields::{Answer, Line, count, micros_up},
+    operations_of_a_trace::Request,
     oracle::{Charge, Counter, Kind, NEVER, Nanos, Rule},
     per_request_quota_model::{Fitted, Row},
     quotas::Spec,
-    trace_operations::Request,
 };
 
 /// A place in the tiers' lists, and how it is counted there.

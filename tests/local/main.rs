@@ -3,12 +3,12 @@
 mod block_for;
 mod fair_shares;
 mod joint_limits;
+mod limiters_of_one_name;
+mod limits_in_one_store;
 mod operation_for_each_limit;
 #[cfg(target_os = "linux")]
 mod resident_memory;
 mod restarts;
-mod shared_names;
-mod store;
 mod table_stress;
 
 use std::{

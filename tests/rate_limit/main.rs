@@ -21,7 +21,7 @@ mod logged_lines;
 #[cfg(feature = "tracing")]
 mod logged_mistakes;
 mod observe;
-mod overflow;
+mod overflow_action;
 mod priority;
 mod request_quotas;
 mod setup_checks;
@@ -29,6 +29,6 @@ mod stacked;
 mod top_keys;
 mod tower_contract;
 #[cfg(feature = "tokio")]
-mod waiting_lines;
+mod waiting_for_several_limits;
 #[cfg(feature = "tokio")]
-mod waiting_together;
+mod waiting_lines;

@@ -5,7 +5,7 @@
 //!
 //! In CI some thousand calls a test. `DIFFERENTIAL_OPERATIONS` sets another number for each test.
 
-mod lease_nodes;
+mod simulated_lease_holders;
 
 use std::{
     cell::Cell,
@@ -29,7 +29,7 @@ use tower_ratelimit::{
     store::{StoreError, StoreErrorKind},
 };
 
-use self::lease_nodes::{Dice, Nodes};
+use self::simulated_lease_holders::{Dice, Nodes};
 use crate::{
     differential::{
         any_spec,

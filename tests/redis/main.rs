@@ -8,17 +8,17 @@ mod calendar;
 mod clock_set_later;
 mod differential;
 mod faults;
+mod fresh_counts_after_a_change;
 mod harness;
 mod joint_limits;
 mod keys;
 mod leased_mode;
 mod leases;
 mod lua_matches_rust;
-mod on_change_fresh;
 mod operation_for_each_limit;
 #[cfg(feature = "rules")]
-#[path = "../rules/overflow_model.rs"]
-mod overflow_model;
+#[path = "../rules/overflow_action_model.rs"]
+mod overflow_action_model;
 mod redis_values;
 #[cfg(feature = "rules")]
 mod rules;

@@ -23,7 +23,7 @@ use tower_ratelimit::{
 
 use crate::{
     harness::fake::{self, FakeServer},
-    overflow_model,
+    overflow_action_model,
 };
 
 fn store(url: &str) -> RedisStore {
@@ -499,7 +499,7 @@ async fn random_limits_of_which_some_overflow_decide_as_the_model() {
     let server = Server::start().await;
     let store = store(&server.url());
     for seed in 0..20 {
-        overflow_model::run(seed, 40, store.clone(), false).await;
+        overflow_action_model::run(seed, 40, store.clone(), false).await;
     }
 }
 

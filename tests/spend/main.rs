@@ -4,7 +4,7 @@
 mod body_bytes;
 mod declared_costs;
 mod hostile;
-mod lost_answers;
+mod lost_store_replies;
 mod overshoot;
 mod provider_formats;
 mod responses;

@@ -11,7 +11,7 @@ use tower_ratelimit::{
     shared::{Cas, MemoryStore, SharedLimiter, Store},
 };
 
-use super::versions::Versions;
+use super::database_in_memory::Versions;
 
 fn node<S: Store>(quota: Quota, store: S) -> SharedLimiter<S> {
     SharedLimiter::builder(quota)

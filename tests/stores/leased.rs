@@ -1,9 +1,9 @@
 //! Leased mode on a store in memory, in virtual time: nodes that share a limit, and calls that go
 //! wrong.
 
-mod changes;
 mod faults;
 mod priority;
+mod refunds_resets_and_changes;
 mod totals;
 pub(crate) mod wire;
 

@@ -3,13 +3,13 @@
 
 mod compare_and_swap;
 mod contract;
+mod database_in_memory;
 mod eventual;
 mod failing;
+mod fresh_counts_after_a_change;
 mod leased;
-mod on_change_fresh;
+mod quotas_by_time_of_day;
 mod store_breaker;
-mod varying;
-mod versions;
 mod wall_clock;
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tower_ratelimit::{
     shared::{Cas, MemoryStore},
 };
 
-use versions::Versions;
+use database_in_memory::Versions;
 
 /// A store, and the clock that it goes by, if that is not tokio's.
 struct Bench {

@@ -1,7 +1,7 @@
 //! `envoy`: `serve` configured by the environment variables of Envoy's reference service.
 
 mod control_plane;
-mod ignored;
+mod ignored_variables;
 mod redis_address;
 mod variables;
 
@@ -19,7 +19,9 @@ use tower_ratelimit_envoy::{
 use tower_ratelimit_service::{FilesOf, TlsFiles, options};
 use tracing_subscriber::filter::LevelFilter;
 
-use self::{control_plane::control_plane, ignored::without_meaning, variables::Variables};
+use self::{
+    control_plane::control_plane, ignored_variables::without_meaning, variables::Variables,
+};
 use crate::service_log::{self, Format, Level, run};
 
 /// The longest deadline of Redis. Envoy's own deadline comes with each call.

@@ -66,9 +66,9 @@ mod pacer_state;
 
 mod unsettled_units;
 
-mod turn;
+mod permission_to_send;
 
-mod turn_request;
+mod wait_for_permission;
 
 mod pacer;
 
@@ -113,11 +113,11 @@ pub use self::{
     layer::{PacerLayer, SpendingPacerLayer},
     pacer::{Pacer, PacerStats},
     pacer_state::PacerEvent,
+    permission_to_send::{Advice, Turn},
     replayable_body::{BufferedBodies, ByReplay, CopyBody, Replay, ReplayFn, WithoutReplay},
     request_cost::Units,
     response_signals::{Learn, SignalSource},
     retry::{Failure, Retry},
     service::{Paced, PacedFuture},
     spend_from_bodies::{SpendingBody, SpendingPaced},
-    turn::{Advice, Turn},
 };

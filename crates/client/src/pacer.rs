@@ -13,10 +13,10 @@ use crate::{
     destination::Destination,
     error::PacerError,
     pacer_state::{PacerEvent, PacerState},
+    permission_to_send::{SentRequest, Turn},
     request_cost::{self, OtherUnits, Units},
-    turn::{SentRequest, Turn},
-    turn_request::TurnRequest,
     unsettled_units::TurnUnits,
+    wait_for_permission::TurnRequest,
 };
 
 /// Sends requests when the limits of their destination allow it.

@@ -12,9 +12,9 @@ use crate::{
     error::PacerError,
     pacer::Pacer,
     pacer_state::PacerEvent,
+    permission_to_send::SentRequest,
     request_cost::{self, OtherUnits, Units},
     retry::{Attempts, Failure, Retry, RetryContext},
-    turn::SentRequest,
 };
 
 /// The longest time that a response is held during a retry: it may hold the only connection.

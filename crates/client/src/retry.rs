@@ -8,8 +8,8 @@ use tower_ratelimit::headers::is_grpc;
 use crate::{
     deadlines_and_jitter::jittered_backoff,
     pacer_state::PacerState,
+    permission_to_send::{Refusal, SentRequest, Verdict},
     response_signals::OVERLOADED,
-    turn::{Refusal, SentRequest, Verdict},
 };
 
 /// The most refusals of one call before it ends.

@@ -18,10 +18,10 @@ use tower_service::Service;
 
 use crate::{
     pacer_state::PacerState,
+    permission_to_send::SentRequest,
     replayable_body::{ByReplay, CopyBody},
     request_with_retries::BoxError,
     service::{Paced, PacedFuture},
-    turn::SentRequest,
 };
 
 /// The parts of a frame's data that are read without an allocation; most data is one.

@@ -6,6 +6,7 @@
 
 mod allowed_totals;
 mod busy_server;
+mod calls_of_many_subjects;
 mod cancelled;
 mod client_chosen_keys;
 mod clocks;
@@ -18,4 +19,3 @@ mod load_through_fault;
 mod network_delays;
 mod shards;
 mod timed_load;
-mod together;

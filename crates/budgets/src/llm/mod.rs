@@ -31,7 +31,7 @@
 // `{"usage":{"prompt_tokens":9,"completion_tokens":2}}` finds two numbers, which replace all estimates.
 #[cfg(feature = "tokio")]
 #[doc(hidden)]
-pub mod declared_layer;
+pub mod declared_cost_layer;
 mod event_stream;
 mod formats;
 mod json_scanner;

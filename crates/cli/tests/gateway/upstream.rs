@@ -8,7 +8,7 @@ use std::{
 use tokio::{net::TcpListener, sync::Semaphore};
 
 use crate::{
-    model_server,
+    fake_llm_server,
     raw_http1::{Head, Wire},
 };
 
@@ -127,9 +127,9 @@ impl Upstream {
                 }
                 "/usage" => usage(&mut wire, &body).await,
                 "/chat" | "/other" => return chat(&mut wire, &path).await,
-                _ if path.starts_with("/format/") => model_server::serve(&mut wire, &path).await,
-                _ if model_server::responds_to(&path) => {
-                    model_server::respond(&mut wire, &path, &body).await
+                _ if path.starts_with("/format/") => fake_llm_server::serve(&mut wire, &path).await,
+                _ if fake_llm_server::responds_to(&path) => {
+                    fake_llm_server::respond(&mut wire, &path, &body).await
                 }
                 _ if head.first_line().starts_with("HEAD ") => {
                     wire.request("HTTP/1.1 200 OK\ncontent-length: 1234").await;

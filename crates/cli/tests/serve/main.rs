@@ -25,7 +25,7 @@ mod metrics;
 mod model;
 #[cfg(feature = "otel")]
 mod otel;
-mod overflow_behind_proxies;
+mod overflow_action_behind_proxies;
 mod raw_http;
 mod reservations;
 mod scripted_quota_server;

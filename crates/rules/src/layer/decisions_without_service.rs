@@ -191,7 +191,7 @@ impl RulesHandle {
     /// is not denied yet.
     ///
     /// While the future lives, the request counts in the `in_flight` of its rules, in this process. For a
-    /// [`DeclaredLayer::read_until`](tower_ratelimit_budgets::llm::declared_layer::DeclaredLayer::read_until); decide the request right after.
+    /// [`DeclaredLayer::read_until`](tower_ratelimit_budgets::llm::declared_cost_layer::DeclaredLayer::read_until); decide the request right after.
     pub fn denied_without_body(&self, parts: &Parts) -> impl Future<Output = ()> + Send + use<> {
         let permits = self.0.hold_in_flight(parts);
         let question = permits

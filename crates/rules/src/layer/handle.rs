@@ -82,7 +82,7 @@ impl RulesHandle {
     }
 
     /// The most bytes of the body of this request that its reservation needs, for a
-    /// [`DeclaredLayer::by`](tower_ratelimit_budgets::llm::declared_layer::DeclaredLayer::by): the largest `spend.body` of the rules that apply, 0 if
+    /// [`DeclaredLayer::by`](tower_ratelimit_budgets::llm::declared_cost_layer::DeclaredLayer::by): the largest `spend.body` of the rules that apply, 0 if
     /// none has `spend`.
     pub fn spend_body(&self, parts: &Parts) -> u64 {
         self.rules().spend_body(parts)

@@ -1,15 +1,15 @@
 //! Invariants of leases, with messages lost, repeated and in any order.
 
+mod bound_of_one_limiter;
 mod eventual;
-mod judge;
 mod leased;
-mod world;
+mod simulated_nodes;
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use self::world::{Checked, World};
+use self::simulated_nodes::{Checked, World};
 use crate::wire::{NodeMessage, NodeReply, NodeReport};
 use tower_ratelimit_core::{decision::Op, quota::Quota};
 

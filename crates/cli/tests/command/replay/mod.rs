@@ -1,7 +1,7 @@
 //! `replay`: logs of all kinds, and the effects of quotas and rules on them.
 
 mod agreement_with_limiter;
-mod clients;
+mod client_addresses;
 mod clocks_that_jump;
 mod counts_by_format;
 mod exit_codes;

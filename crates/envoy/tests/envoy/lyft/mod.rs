@@ -1,6 +1,6 @@
 //! Files of Envoy's reference service have the same meaning: each row of that behaviour is a test.
 
-mod agreement;
+mod agreement_with_a_model;
 mod charging_admitted_only;
 mod counts_and_statuses;
 mod extensions;

@@ -1,9 +1,9 @@
 //! Limits from a control plane.
 
-mod agreement;
 mod connection;
 mod control_plane;
 mod faults;
+mod files_and_control_plane_agree;
 mod limit_set_updates;
 mod service;
 mod tls;

@@ -14,10 +14,10 @@ use tower_ratelimit::{
 use super::{
     alice,
     decision_fields::Answer,
+    operations_of_a_trace::Request,
     per_request_quota_model::{Row, row},
     quotas::{self, Move, Size, Spec, any_move, at, size},
     tiered_key_model::{Subject, nanos},
-    trace_operations::Request,
 };
 
 /// In a list each quota needs a name of its own.

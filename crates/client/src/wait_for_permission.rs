@@ -25,8 +25,8 @@ use crate::{
     learned_limits::Hold,
     learned_limits::SentUnits,
     pacer_state::{PacerEvent, PacerState},
+    permission_to_send::SentRequest,
     request_cost::Cost,
-    turn::SentRequest,
     unsettled_units::{OpenUnits, TurnUnits},
 };
 

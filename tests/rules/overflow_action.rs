@@ -16,7 +16,7 @@ use tower_ratelimit::{
     rules::{Format, Rules, RulesLayer, RulesOutcome},
 };
 
-use crate::{layer::store, overflow_model, request_in_words::explain};
+use crate::{layer::store, overflow_action_model, request_from_text::explain};
 
 const FIELD: &str = "x-ratelimit-overflow";
 
@@ -508,6 +508,6 @@ fn a_cost_that_never_fits_always_overflows() {
 fn random_limits_in_a_store_decide_as_the_model() {
     for seed in 0..200 {
         let store = store(&ManualClock::new());
-        testkit::now(overflow_model::run(seed, 60, store, true));
+        testkit::now(overflow_action_model::run(seed, 60, store, true));
     }
 }
