@@ -117,7 +117,7 @@ fn sum(nodes: &[Node], count: impl Fn(ModeStats) -> u64) -> u64 {
     nodes.iter().map(|node| count(node.mode_stats())).sum()
 }
 
-/// What would not be leased from the start is not leased later.
+/// A quota that is not leased from the start is not leased after a change.
 #[test]
 fn quotas_that_only_the_store_counts_are_refused() {
     let quota = Quota::per_second(100);

@@ -50,6 +50,8 @@ impl<L: Limiter, R> RateLimitLayer<L, R> {
     /// - A batch is charged for each of its calls, by the key of that call: all are charged, or none. They are charged one
     ///   after another; if one is denied, the others are refunded. Until then another request may be denied that would
     ///   have passed. [`count_if`](Self::count_if) and [`final_cost`](Self::final_cost) apply to each call.
+    ///   Closures, lists and extractors may be called twice for a call: the response's fields are those of the last one that
+    ///   counts.
     ///   With [`block_for`](Self::block_for), all calls of a batch but the last that counts are settled by the response: those that
     ///   pass may start a block, and their denials start none.
     /// - A rejection is an error of JSON-RPC, a [`McpRejection`].

@@ -1,4 +1,4 @@
-//! What handlers find in the extensions of a request: the decisions that passed it, and the units of its response.
+//! The extensions of a request, for handlers: the decisions that passed it, and the units of its response.
 
 use std::{
     fmt, mem,

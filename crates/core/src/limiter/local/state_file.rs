@@ -694,7 +694,7 @@ fn common_divisor(mut one: u128, mut other: u128) -> u128 {
     one
 }
 
-/// What is restored from a state file, or else what is made anew, with a line in the log about the reason. A file that does
+/// The state of a file, or else one that is made anew, with a line in the log about the reason. A file that does
 /// not exist is no fault: the first process has none.
 pub(super) fn restored_or<T>(
     path: &Path,
