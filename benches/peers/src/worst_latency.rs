@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     decision::{AXUM_GCRA, Batches, MANY, OURS, Of, gcra, governor, os_floor, ours},
-    keys::Spread,
+    random_keys::Spread,
     rate_conversions::Rate,
     report::{Report, Row, Table},
     rounds::{interleaved, rounds},

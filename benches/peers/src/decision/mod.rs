@@ -20,7 +20,7 @@ pub use self::{
 };
 use crate::{
     cpu_time::CpuTime,
-    keys::Spread,
+    random_keys::Spread,
     rate_conversions::Rate,
     report::{Report, Row, Table},
     rounds::{Samples, interleaved, rounds},

@@ -10,7 +10,7 @@ use tower_ratelimit::{
 
 use super::{Batches, Decide, EveryKey, Of, check_five, nanos, time};
 use crate::{
-    keys::Spread,
+    random_keys::Spread,
     rate_conversions::Rate,
     report::Table,
     rounds::{interleaved, rounds},
