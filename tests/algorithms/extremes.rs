@@ -13,7 +13,7 @@ use super::{
     alice, cases,
     operations_of_a_trace::Request,
     quotas::{Spec, at, spec},
-    random_traces::{request, with_receipt},
+    trace_generator::{request, with_receipt},
 };
 
 /// Any time, and those next to the year 2554, the last one in nanoseconds.

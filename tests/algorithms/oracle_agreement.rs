@@ -9,7 +9,7 @@ use tower_ratelimit::limiter::OnChange;
 use super::{
     cases,
     quotas::{Spec, spec, spec_of, start},
-    random_traces::{Setup, agrees, one_tier, tiers, trace},
+    trace_generator::{Setup, agrees, one_tier, tiers, trace},
 };
 
 /// The operations of all tests here together, unless `ORACLE_OPERATIONS` sets another number.

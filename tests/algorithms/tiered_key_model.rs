@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use tower_ratelimit::{decision::Outcome, limiter::OnChange, quota::Algorithm};
 
 use super::{
-    decision_fields::{Answer, Line, count, micros_up},
+    expected_decision::{Answer, Line, count, micros_up},
     operations_of_a_trace::Request,
     oracle::{Charge, Counter, Kind, NEVER, Nanos, Rule},
     per_request_quota_model::{Fitted, Row},

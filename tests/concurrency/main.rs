@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod axum_and_tonic;
+mod headers_and_denials;
 mod release;
-mod responses;
 
 use std::{
     panic::catch_unwind,

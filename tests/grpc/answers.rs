@@ -12,7 +12,7 @@ use tower_ratelimit::{
     reject::Denial,
 };
 
-use super::service::{Kind, Running};
+use super::echo_service::{Kind, Running};
 
 fn field<'m>(metadata: &'m MetadataMap, name: &str) -> Option<&'m str> {
     Some(metadata.get(name)?.to_str().unwrap())
@@ -175,7 +175,7 @@ async fn a_limiter_that_fails_is_unavailable() {
     use tonic::body::Body;
     use tower::{Layer, ServiceExt};
 
-    let service = RateLimitLayer::new(Broken, Global).layer(super::service::Echo);
+    let service = RateLimitLayer::new(Broken, Global).layer(super::echo_service::Echo);
     let request =
         http::Request::post(Kind::Unary.path()).header("content-type", "application/grpc");
     let response = service

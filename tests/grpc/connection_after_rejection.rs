@@ -9,7 +9,7 @@ use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use tonic::{Code, Status};
 use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
 
-use super::service::{Kind, Running};
+use super::echo_service::{Kind, Running};
 
 const STREAMS: [Kind; 2] = [Kind::ClientStreaming, Kind::Bidirectional];
 

@@ -4,5 +4,5 @@
 
 mod answers;
 mod connection_after_rejection;
-mod service;
+mod echo_service;
 mod web;

@@ -9,7 +9,7 @@ use tonic_web::GrpcWebLayer;
 use tower::{Service, ServiceBuilder, ServiceExt};
 use tower_ratelimit::{Global, Quota, RateLimitLayer};
 
-use super::service::{Echo, Kind};
+use super::echo_service::{Echo, Kind};
 
 fn once_a_minute() -> RateLimitLayer {
     let (limiter, _) = limiter(Quota::per_minute(1).named("web"));

@@ -10,21 +10,21 @@ mod delayed_requests;
 #[cfg(feature = "rules")]
 mod dropped_and_panicking;
 mod final_costs;
+mod first_and_later_requests;
 #[cfg(feature = "governor")]
 mod governor;
 mod hyper;
 mod joint_limits;
 mod layer;
-mod layer_modes;
+mod layer_settings;
 #[cfg(feature = "axum")]
 mod logged_lines;
 #[cfg(feature = "tracing")]
 mod logged_mistakes;
-mod observe;
+mod metrics_and_tracing;
 mod overflow_action;
 mod priority;
 mod request_quotas;
-mod setup_checks;
 mod stacked;
 mod top_keys;
 mod tower_contract;

@@ -39,7 +39,7 @@ use crate::{
     quotas::{Spec, any_move, uncapped},
     scripts::{
         GENERAL,
-        recorded_writes::{Calls, Recorded},
+        script_recorder::{Calls, Recorded},
     },
 };
 

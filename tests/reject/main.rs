@@ -1,7 +1,7 @@
 //! Responses to denied clients.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod denials;
+mod handler_denials;
 
 use std::{
     pin,

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderValue, header::ORIGIN};
 use tower_ratelimit::rules::{CorsOrigins, RuleReason, Rules, RulesOutcome};
 
-use crate::request_from_text::{explain, yaml};
+use crate::request_builders::{explain, yaml};
 
 const METHOD: (&str, &str) = ("access-control-request-method", "POST");
 

@@ -7,7 +7,7 @@ use tower_ratelimit::{
     rules::{Format, RuleReason, Rules, RulesOutcome, schema},
 };
 
-use crate::request_from_text::{NOON, at, explain, from, reason};
+use crate::request_builders::{NOON, at, explain, from, reason};
 
 const PAGE: &str = include_str!("../../crates/rules/docs/rules.md");
 

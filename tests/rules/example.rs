@@ -8,7 +8,7 @@ use tower_ratelimit::{
     rules::{RuleReason, Rules, RulesOutcome},
 };
 
-use crate::request_from_text::{NOON, applied, at, explain, from, read, reason};
+use crate::request_builders::{NOON, applied, at, explain, from, read, reason};
 
 fn example() -> Rules {
     read("example.yaml").unwrap_or_else(|error| panic!("{error}"))

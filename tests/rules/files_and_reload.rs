@@ -8,7 +8,7 @@ use tower_ratelimit::{
     rules::{Format, Rules, RulesError, schema},
 };
 
-use crate::request_from_text::{applied, explain, read, yaml};
+use crate::request_builders::{applied, explain, read, yaml};
 
 #[test]
 fn the_three_formats_are_equivalent() {

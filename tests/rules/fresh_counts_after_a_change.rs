@@ -11,7 +11,7 @@ use tower_ratelimit::{
     rules::{Format, Rules, RulesLayer},
 };
 
-use super::{changed_rules_file::RulesFile, layer::Ruled};
+use super::{layer::Ruled, temporary_rules_file::RulesFile};
 
 fn rule(quota: &str, more: &str) -> String {
     format!("rules: [{{name: login, key: global, quota: {quota}{more}}}]")

@@ -5,7 +5,7 @@ use tower_ratelimit::{
     rules::{Rules, RulesOutcome},
 };
 
-use crate::request_from_text::{applied, explain, yaml};
+use crate::request_builders::{applied, explain, yaml};
 
 /// Texts that some server reads as `shop.example`.
 const UNREADABLE: [&str; 14] = [

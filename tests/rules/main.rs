@@ -1,15 +1,15 @@
 //! Rule files: their content, their faults, and the requests that they match.
 
-mod changed_rules_file;
-mod check;
 mod cors;
+mod decisions_without_service;
 mod documented_fields;
+mod documented_ways_to_pass;
 mod example;
-mod faults;
 mod files_and_reload;
 mod fresh_counts_after_a_change;
 mod hosts;
 mod in_flight;
+mod invalid_rule_files;
 mod layer;
 mod matching;
 mod mcp;
@@ -19,9 +19,9 @@ mod overflow_action_model;
 mod paths;
 mod priority;
 mod reload;
-mod request_from_text;
+mod request_builders;
 mod required_request_parts;
 mod spend;
-mod table_of_ways_to_pass;
+mod temporary_rules_file;
 mod waiting;
 mod warnings;

@@ -11,7 +11,7 @@ use tower_ratelimit::{
     rules::{Format, RuleReason, Rules, RulesOutcome},
 };
 
-use crate::request_from_text::{NOON, applied, at, explain, from, reason, request, yaml};
+use crate::request_builders::{NOON, applied, at, explain, from, reason, request, yaml};
 
 fn rules(text: &str) -> Rules {
     yaml(text).unwrap_or_else(|error| panic!("{error}"))

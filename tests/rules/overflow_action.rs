@@ -16,7 +16,7 @@ use tower_ratelimit::{
     rules::{Format, Rules, RulesLayer, RulesOutcome},
 };
 
-use crate::{layer::store, overflow_action_model, request_from_text::explain};
+use crate::{layer::store, overflow_action_model, request_builders::explain};
 
 const FIELD: &str = "x-ratelimit-overflow";
 

@@ -6,7 +6,7 @@ use tower_ratelimit::{
     rules::{RuleReason, Rules, RulesOutcome},
 };
 
-use crate::request_from_text::{NOON, applied, explain, reason, request, yaml};
+use crate::request_builders::{NOON, applied, explain, reason, request, yaml};
 
 #[test]
 fn no_spelling_of_a_path_leads_around_its_rule() {
@@ -198,7 +198,7 @@ fn case_counts_unless_it_is_ignored() {
     );
     let rules = rules.unwrap_or_else(|error| panic!("{error}"));
     for path in ["/Admin/X", "/admin/x", "/ADMIN/x"] {
-        let explanation = crate::request_from_text::explain(&rules, &format!("GET {path}"), &[]);
+        let explanation = crate::request_builders::explain(&rules, &format!("GET {path}"), &[]);
         let key = explanation.rules()[0].limit().expect(path).key.clone();
         // One key for what is equal for the rule.
         assert_eq!(key, Ok(tower_ratelimit::Key::from("x")));

@@ -6,7 +6,7 @@ use tower_ratelimit::{
     rules::{Format, Rules, RulesError},
 };
 
-use crate::{layer::Ruled, request_from_text::explain};
+use crate::{layer::Ruled, request_builders::explain};
 
 fn rules(rule: &str) -> Result<Rules, RulesError> {
     let text = format!("rules:\n- {{name: all, key: global, {rule}}}\n");

@@ -17,7 +17,7 @@ use tower_ratelimit::{
     rules::{RuleReason, Rules, RulesHandle, RulesLayer},
 };
 
-use super::{changed_rules_file::RulesFile, layer::Ruled};
+use super::{layer::Ruled, temporary_rules_file::RulesFile};
 
 async fn status(file: &RulesFile, headers: &[(&str, &str)]) -> u16 {
     file.ruled.send("GET /", headers).await.status().as_u16()

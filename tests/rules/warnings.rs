@@ -1,6 +1,6 @@
 //! Warnings: what can be used and is probably not meant.
 
-use crate::request_from_text::yaml;
+use crate::request_builders::yaml;
 
 fn warned(text: &str) -> Vec<(&'static str, usize)> {
     let rules = yaml(&format!("rules:\n{text}")).unwrap_or_else(|error| panic!("{error}"));

@@ -21,8 +21,8 @@ use tower_ratelimit::{
 };
 
 use crate::{
-    responses::{next, read, respond},
     streams::{quota, taken},
+    test_responses::{next, read, respond},
 };
 
 /// A limit of 10,000 bytes a minute, and its layer.

@@ -25,7 +25,7 @@ use tower_ratelimit::{
 
 use crate::{
     JSON,
-    responses::{chat, next, passes_unchanged},
+    test_responses::{chat, next, passes_unchanged},
 };
 
 fn post(content_type: &str) -> http::request::Builder {

@@ -10,8 +10,8 @@ use tower_ratelimit::{
 };
 
 use crate::{
-    responses::{chat, read, stream},
     streams::{quota, taken},
+    test_responses::{chat, read, stream},
 };
 
 /// A limiter in a store that makes everything, and loses the first answers to refunds.

@@ -7,10 +7,10 @@ mod hostile;
 mod lost_store_replies;
 mod overshoot;
 mod provider_formats;
-mod responses;
 mod several_limits;
 mod spend_handles;
 mod streams;
+mod test_responses;
 mod unfinished;
 mod usage_readers;
 

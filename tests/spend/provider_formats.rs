@@ -28,8 +28,8 @@ use tower_ratelimit::{
 
 use crate::{
     EVENTS, JSON,
-    responses::{self, respond},
     streams::{quota, taken},
+    test_responses::{self, respond},
 };
 
 /// The tokens of a response with this head, in frames of this size.
@@ -67,7 +67,7 @@ fn charged(readers: impl SpendReaders, missing: Missing, head: &str, body: &str)
     let head = Response::builder().header("content-type", head);
     let body = StreamingBody::new([body.to_owned().into()]);
     let response = respond(&layer.missing(missing), Request::post("/"), head, body);
-    responses::read(response.into_body());
+    test_responses::read(response.into_body());
     taken(&limiter)
 }
 
@@ -114,8 +114,9 @@ fn a_report_of_nothing_is_charged_as_nothing() {
 fn a_response_that_breaks_off_before_its_trailer_keeps_its_reservation() {
     let (limiter, _) = limiter(quota());
     let layer = RateLimitLayer::new(limiter.clone(), Global).spending(Field::trailer("x-cost"));
-    let mut body = responses::stream(&layer, StreamingBody::split("0123456789", 2)).into_body();
-    responses::next(&mut body).unwrap().unwrap();
+    let mut body =
+        test_responses::stream(&layer, StreamingBody::split("0123456789", 2)).into_body();
+    test_responses::next(&mut body).unwrap().unwrap();
     drop(body);
     assert_eq!(taken(&limiter), 1_024);
 }
@@ -184,7 +185,7 @@ fn a_frame_is_read_as_a_whole_or_the_reservation_stays() {
             Ok::<_, std::io::Error>(response.body(InParts(Some(parts))).unwrap())
         }));
         let mut body = now(service.oneshot(Request::new(()))).unwrap().into_body();
-        while let Some(frame) = responses::next(&mut body) {
+        while let Some(frame) = test_responses::next(&mut body) {
             assert_eq!(frame.unwrap().into_data().ok().unwrap().remaining(), 51);
         }
         assert_eq!(taken(&limiter), expected, "{shows_all}");

@@ -14,7 +14,7 @@ use tower_ratelimit::{
     spend::{Tokens, llm::Llm},
 };
 
-use crate::responses::{chat, next, read, respond, stream};
+use crate::test_responses::{chat, next, read, respond, stream};
 
 type Layer = SpendLayer<JointLimiter>;
 

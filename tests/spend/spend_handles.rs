@@ -16,8 +16,8 @@ use tower_ratelimit::{
 };
 
 use crate::{
-    responses::chat,
     streams::{quota, settle, slow, taken},
+    test_responses::chat,
 };
 
 /// The body of a response, and the handle of its handler.
@@ -88,7 +88,7 @@ fn closures_of_the_user_may_use_the_handle() {
             .unwrap()
             .block_on(stream_with_handle(&layer, chat(1, None)));
         *handle.lock().unwrap() = Some(spent.clone());
-        crate::responses::read(body);
+        crate::test_responses::read(body);
         done.send((taken(&limiter), spent.so_far())).unwrap();
     });
     let (taken, so_far) = ended

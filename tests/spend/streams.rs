@@ -23,7 +23,7 @@ use tower_ratelimit::{
     spend::{Tokens, llm::Llm},
 };
 
-use crate::responses::{chat, next, passes_unchanged, poll, read, respond, stream};
+use crate::test_responses::{chat, next, passes_unchanged, poll, read, respond, stream};
 
 const LIMIT: u64 = 10_000;
 

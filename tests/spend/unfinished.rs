@@ -14,8 +14,8 @@ use tower_ratelimit::{Global, RateLimitLayer, rate_limit::Missing, spend::llm::L
 
 use crate::{
     EVENTS,
-    responses::{chat, read, respond, stream},
     streams::{quota, settle, slow, taken},
+    test_responses::{chat, read, respond, stream},
 };
 
 type Answer = Result<Response<StreamingBody>, std::io::Error>;

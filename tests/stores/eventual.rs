@@ -16,7 +16,7 @@ use tower_ratelimit::{
     shared::{Mode, RedisLimiterBuilder, SharedLimiter},
 };
 
-use crate::leased::wire::{Fault, Wire};
+use crate::leased::faulty_store::{Fault, Wire};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);

@@ -12,7 +12,7 @@ use tower_ratelimit::{
     shared::{MemoryStore, Mode, RedisLimiterBuilder, SharedLimiter, Store},
 };
 
-use crate::leased::wire::Wire;
+use crate::leased::faulty_store::Wire;
 
 const TWO: Quota = Quota::per_minute(2);
 const FIVE: Quota = Quota::per_minute(5);

@@ -2,10 +2,10 @@
 //! wrong.
 
 mod faults;
+pub(crate) mod faulty_store;
 mod priority;
 mod refunds_resets_and_changes;
 mod totals;
-pub(crate) mod wire;
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use tower_ratelimit::{
     shared::{Mode, ModeStats, RedisLimiterBuilder, SharedLimiter},
 };
 
-use wire::{Fault, Wire};
+use faulty_store::{Fault, Wire};
 
 const MS: Duration = Duration::from_millis(1);
 const LENGTH: Duration = Duration::from_secs(1);

@@ -3,8 +3,8 @@
 
 use std::io::{self, BufWriter, Write};
 
-#[path = "../tests/support/log.rs"]
-mod log;
+#[path = "../tests/support/access_log.rs"]
+mod access_log;
 
 /// Midnight of the day of the log.
 const MIDNIGHT: u64 = 1_795_132_800;
@@ -15,13 +15,13 @@ fn main() -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
     match std::env::args().nth(2).as_deref() {
         Some("json") => write_json(lines, &mut out)?,
-        _ => log::write_log(lines, &mut out)?,
+        _ => access_log::write_log(lines, &mut out)?,
     }
     out.flush()
 }
 
 fn write_json(lines: u64, out: &mut impl Write) -> io::Result<()> {
-    for logged in log::requests(lines) {
+    for logged in access_log::requests(lines) {
         let client = logged.client;
         writeln!(
             out,

@@ -28,7 +28,7 @@ use super::{
     timed_load::{Answer, sample},
 };
 use crate::{
-    harness::fake::FakeServer,
+    fake_replies::FakeServer,
     servers::{Proxy, Server},
 };
 

@@ -1,6 +1,6 @@
 //! The specialized scripts decide as the general one does, or leave it to that.
 
-mod script_arguments;
+mod quota_arguments;
 mod traces;
 
 use std::cell::RefCell;
@@ -9,13 +9,13 @@ use proptest::prelude::*;
 use testkit::needs;
 
 use self::{
-    script_arguments::{Kind, Numbers, Order, Window},
+    quota_arguments::{Kind, Numbers, Order, Window},
     traces::trace,
 };
 use super::{
-    GENERAL,
-    recorded_writes::{Calls, Recorded},
-    runner, runtime, words,
+    GENERAL, runner, runtime,
+    script_recorder::{Calls, Recorded},
+    words,
 };
 use crate::servers::Server;
 

@@ -4,7 +4,7 @@ mod clusters;
 mod log_lines;
 mod password_file;
 mod sentinels;
-mod servers;
+mod server_connection;
 mod sharding_proxies;
 mod tls;
 mod tls_on_one_side;

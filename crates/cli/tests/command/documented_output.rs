@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use crate::log;
+use crate::access_log;
 
 const PLOT: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -43,7 +43,7 @@ fn commands_print_the_output_on_the_page() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("access.log");
     let mut file = BufWriter::new(File::create(&path).expect("a file"));
-    log::write_log(100_000, &mut file).expect("a log");
+    access_log::write_log(100_000, &mut file).expect("a log");
     drop(file);
     let rules = directory.path().join("rules.yaml");
     let (_, yaml) = PAGE.split_once("```yaml\n").expect("rules");
@@ -119,7 +119,7 @@ fn the_picture_is_drawn_by_the_program() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("access.log");
     let mut file = BufWriter::new(File::create(&path).expect("a file"));
-    log::write_log(100_000, &mut file).expect("a log");
+    access_log::write_log(100_000, &mut file).expect("a log");
     drop(file);
     let report = directory.path().join("report.html");
     let name = |file: &std::path::Path| file.display().to_string();

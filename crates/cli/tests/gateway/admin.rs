@@ -9,7 +9,7 @@ use crate::{
     gateway_process::{Gateway, RULES, bounded},
     metrics::reported,
     raw_http1::Wire,
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";

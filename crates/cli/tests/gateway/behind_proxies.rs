@@ -6,8 +6,8 @@ use std::{fs, net::Ipv4Addr};
 use crate::{
     gateway_process::{Gateway, bounded},
     raw_http1::Wire,
+    recording_upstream::Upstream,
     server_processes::{Program, is_missing},
-    upstream::Upstream,
 };
 
 /// The address of the proxies' connections.

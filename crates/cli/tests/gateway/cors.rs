@@ -7,7 +7,7 @@ use testkit::browser::Browser;
 use crate::{
     gateway_process::{Gateway, bounded},
     raw_http1::{Head, Wire},
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 const RULES: &str = "

@@ -7,7 +7,7 @@ use testkit::child_processes::{Process, eventually};
 use crate::{
     gateway_process::{Gateway, RULES, bounded},
     raw_http1::{Head, Wire},
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 const BROWSER: &str = "accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";

@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use testkit::child_processes::{Process, eventually, free_port};
 
-use crate::{gateway_process::bounded, raw_http1::Wire, upstream::Upstream};
+use crate::{gateway_process::bounded, raw_http1::Wire, recording_upstream::Upstream};
 
 const PAGE: &str = include_str!("../../../gateway/docs/gateway.md");
 

@@ -6,8 +6,8 @@ use testkit::child_processes::free_port;
 use crate::{
     gateway_process::{Gateway, bounded},
     raw_http1::{Head, Wire},
+    recording_upstream::Upstream,
     server_processes::{Program, is_missing},
-    upstream::Upstream,
 };
 
 /// Bytes that the gateway reads after its response, to keep the connection.

@@ -4,7 +4,7 @@
 use crate::{
     gateway_process::{Gateway, bounded},
     raw_http1::Wire,
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 /// The status of the first response to these bytes, and the number of responses.

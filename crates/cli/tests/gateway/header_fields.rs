@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use crate::{
     gateway_process::{Gateway, bounded},
     raw_http1::{Head, Wire},
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 /// The forwarded head of this request from that address.

@@ -5,8 +5,8 @@ use std::fs;
 use crate::{
     gateway_process::{Gateway, bounded},
     raw_http1::Wire,
+    recording_upstream::Upstream,
     server_processes::{Program, is_missing},
-    upstream::Upstream,
 };
 
 /// Spellings of the limited host that an upstream may accept and rules once did not match.

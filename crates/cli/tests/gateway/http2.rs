@@ -24,7 +24,7 @@ use tonic_health::{
 
 use crate::{
     gateway_process::{Gateway, bounded},
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 pub(crate) type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;

@@ -11,7 +11,7 @@ use crate::{
     gateway_process::{Gateway, bounded},
     metrics::reported,
     raw_http1::Wire,
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 /// Two requests at the same time for each bearer token.

@@ -6,7 +6,7 @@ use crate::{
     gateway_process::{Gateway, bounded},
     in_flight::{begin, status, until_free},
     raw_http1::Wire,
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 /// Longer than any delay of Redis on a busy machine.

@@ -10,7 +10,7 @@ use testkit::{browser::Browser, child_processes::eventually, needs, servers::Set
 use crate::{
     gateway_process::{Gateway, bounded},
     raw_http1::{Head, Wire},
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 const SIZES: [(u32, u32); 3] = [(1280, 1000), (760, 1000), (320, 1400)];

@@ -11,7 +11,7 @@ use crate::{
     admin::operate,
     gateway_process::{Gateway, bounded},
     metrics::reported,
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 /// A key that would run as a script if the page took it for markup.

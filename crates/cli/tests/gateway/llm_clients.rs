@@ -8,7 +8,7 @@ use testkit::{child_processes::eventually, needs};
 use crate::{
     gateway_process::{Gateway, bounded},
     metrics::reported,
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 const RULES: &str = "

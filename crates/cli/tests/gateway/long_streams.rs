@@ -5,7 +5,7 @@ use testkit::child_processes::eventually;
 use crate::{
     gateway_process::{Gateway, bounded},
     raw_http1::Wire,
-    upstream::{CHUNK, LARGE, Upstream},
+    recording_upstream::{CHUNK, LARGE, Upstream},
 };
 
 async fn both() -> (Upstream, Gateway) {

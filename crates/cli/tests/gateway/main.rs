@@ -24,6 +24,7 @@ mod mcp;
 mod metrics;
 mod probes;
 mod raw_http1;
+mod recording_upstream;
 mod server_processes;
 mod size_and_time_limits;
 mod slow_bodies;
@@ -32,11 +33,10 @@ mod start_reload_shutdown;
 mod state_file;
 mod store;
 mod tls;
-#[path = "../support/tls.rs"]
+#[path = "../support/tls_client.rs"]
 mod tls_client;
-mod tls_terminator;
 mod unread_responses;
-mod upstream;
 mod upstream_failures;
 mod upstream_http2;
 mod upstream_tls;
+mod upstream_tls_relay;

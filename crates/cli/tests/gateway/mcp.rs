@@ -8,7 +8,7 @@ use crate::{
     gateway_process::{Gateway, bounded},
     http2,
     raw_http1::{Head, Wire},
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 const RULES: &str = "rules:

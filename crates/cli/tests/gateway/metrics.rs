@@ -5,7 +5,7 @@ use testkit::child_processes::{eventually, free_port};
 use crate::{
     gateway_process::{Gateway, bounded},
     raw_http1::Wire,
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 /// The text of `/metrics`.

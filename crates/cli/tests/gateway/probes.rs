@@ -7,7 +7,7 @@ use testkit::child_processes::eventually;
 use crate::{
     gateway_process::{Gateway, bounded},
     raw_http1::Wire,
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 async fn status(port: u16, path: &str) -> u16 {

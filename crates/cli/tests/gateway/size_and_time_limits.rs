@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{
     gateway_process::{Gateway, bounded},
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 #[tokio::test]

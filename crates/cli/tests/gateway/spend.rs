@@ -14,7 +14,7 @@ use crate::{
     http2,
     metrics::reported,
     raw_http1::{Head, Wire},
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 const RULES: &str = "

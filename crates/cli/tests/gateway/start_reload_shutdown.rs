@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::{
     gateway_process::{Gateway, RULES, bounded},
     raw_http1::Wire,
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 /// The error of the process, which exits with 2.

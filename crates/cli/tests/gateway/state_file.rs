@@ -6,7 +6,7 @@ use testkit::child_processes::eventually;
 
 use crate::{
     gateway_process::{Gateway, bounded},
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 /// The statuses of requests to the path that has a limit of two a day.

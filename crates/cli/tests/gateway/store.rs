@@ -15,7 +15,7 @@ use testkit::{
 use crate::{
     gateway_process::{Gateway, bounded},
     raw_http1::Wire,
-    upstream::Upstream,
+    recording_upstream::Upstream,
 };
 
 async fn ready(gateway: &Gateway) -> u16 {

@@ -21,8 +21,8 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{
     gateway_process::{Gateway, bounded},
+    recording_upstream::Upstream,
     tls_client::connect,
-    upstream::Upstream,
 };
 
 const OPTIONS: [&str; 4] = ["--tls-cert", CERTIFICATE, "--tls-key", KEY];

@@ -216,7 +216,7 @@ async fn blank_before_a_colon_of_the_upstream_is_removed() {
 #[tokio::test]
 async fn late_upstream_is_a_cause_too() {
     bounded(async {
-        let upstream = crate::upstream::Upstream::start().await;
+        let upstream = crate::recording_upstream::Upstream::start().await;
         let gateway = Gateway::start(upstream.port, &["--timeout", "200ms"]).await;
         let (head, _) = gateway.connect().await.answer("GET /silent HTTP/1.1").await;
         assert_eq!(head.status(), 504);

@@ -12,9 +12,9 @@ use tonic::Code;
 use crate::{
     gateway_process::{Gateway, bounded},
     http2::{about, health, health_client},
+    recording_upstream::Upstream,
     server_processes::{Program, is_missing},
-    tls_terminator::{Plain, TlsRelay},
-    upstream::Upstream,
+    upstream_tls_relay::{Plain, TlsRelay},
 };
 
 fn certificates() -> TempDir {

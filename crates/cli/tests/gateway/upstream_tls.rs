@@ -18,8 +18,8 @@ use tokio::{
 use crate::{
     gateway_process::{Gateway, RULES, bounded},
     metrics::reported,
-    tls_terminator::{Plain, TlsRelay},
-    upstream::Upstream,
+    recording_upstream::Upstream,
+    upstream_tls_relay::{Plain, TlsRelay},
 };
 
 const TRUSTING: [&str; 2] = ["--upstream-ca", AUTHORITY];

@@ -6,7 +6,7 @@ mod admin;
 mod assignments_to_envoy;
 mod auth;
 mod check_route;
-mod connections;
+mod concurrent_streams;
 #[path = "../../../envoy/tests/envoy/xds/control_plane.rs"]
 mod control_plane;
 mod dashboard_and_alerts;
@@ -35,7 +35,7 @@ mod state_file;
 mod store;
 mod systemd;
 mod tls;
-#[path = "../support/tls.rs"]
+#[path = "../support/tls_client.rs"]
 mod tls_client;
 mod tokens_after_streams;
 mod xds;

@@ -21,7 +21,7 @@ use tower_ratelimit_envoy::{
 
 use crate::lyft::{
     model::Dice,
-    rules_in_process::{Bench, SHORT_UNITS, request, rules},
+    test_support::{Bench, SHORT_UNITS, request, rules},
 };
 
 const RULES: &str = "domain: rl

@@ -5,7 +5,7 @@ use tower_ratelimit::Quota;
 
 use testkit::browser::Browser;
 
-use crate::built_pages::{fresh_page, open};
+use crate::open_page::{fresh_page, open};
 
 /// The page in a browser, with its time stopped; `None` if the test is skipped.
 pub(crate) fn opened(fragment: &str) -> Option<Browser> {

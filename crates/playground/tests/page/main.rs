@@ -2,12 +2,12 @@
 #![allow(missing_docs)]
 
 #[cfg(target_os = "linux")]
-mod built_pages;
-#[cfg(target_os = "linux")]
 mod controls;
-mod lane_drawing;
+mod lanes_without_browser;
 #[cfg(target_os = "linux")]
 mod looks;
+#[cfg(target_os = "linux")]
+mod open_page;
 #[cfg(target_os = "linux")]
 mod results_as_native;
 #[cfg(target_os = "linux")]
@@ -16,4 +16,4 @@ mod scenarios;
     not(target_os = "linux"),
     allow(dead_code, reason = "browsers are tested on Linux")
 )]
-mod traces;
+mod shared_traces;

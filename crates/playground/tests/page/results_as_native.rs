@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use testkit::browser::Browser;
 
 use crate::{
-    built_pages::{committed_page, fresh_page, open},
-    traces::{ASK, Trace, holds, of_vectors, random},
+    open_page::{committed_page, fresh_page, open},
+    shared_traces::{ASK, Trace, holds, of_vectors, random},
 };
 
 fn answers(browser: &Browser, traces: &[Trace]) -> Vec<Vec<String>> {

@@ -1,7 +1,7 @@
 //! Timeouts of connections, in tokio's paused time.
 
-mod accept_backlog;
 mod accepting;
+mod backlog_at_shutdown;
 mod early_responses;
 mod grpc;
 mod http2;

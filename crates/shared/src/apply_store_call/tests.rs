@@ -1,6 +1,6 @@
 //! Invariants of leases, with messages lost, repeated and in any order.
 
-mod bound_of_one_limiter;
+mod admission_judge;
 mod eventual;
 mod leased;
 mod simulated_nodes;

@@ -3,10 +3,10 @@
 mod denials;
 mod eviction;
 mod faults;
-mod lease_numbers;
-mod ledger_steps;
+mod lease_lifecycle;
+mod leased_decision_fields;
 mod memory;
-mod model;
+mod store_model;
 
 use std::{sync::Arc, time::Duration};
 

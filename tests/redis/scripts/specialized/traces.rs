@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{
     super::words,
     EPOCH,
-    script_arguments::{Kind, Numbers, Order, Window},
+    quota_arguments::{Kind, Numbers, Order, Window},
 };
 
 /// The row of somebody who holds three units, until some time after [`EPOCH`].

@@ -19,7 +19,7 @@ use tower_ratelimit_envoy::{
 
 use super::{
     model::{Dice, Model, nodes, request},
-    rules_in_process::{Bench, SHORT_UNITS, START, modes, rules},
+    test_support::{Bench, SHORT_UNITS, START, modes, rules},
 };
 
 /// Generates rules and requests until this many requests were compared.

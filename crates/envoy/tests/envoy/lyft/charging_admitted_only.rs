@@ -13,7 +13,7 @@ use tower_ratelimit_envoy::{
 
 use super::{
     model::{Dice, nodes, request},
-    rules_in_process::{Bench, SHORT_UNITS, START, charge_admitted},
+    test_support::{Bench, SHORT_UNITS, START, charge_admitted},
 };
 
 /// The status of each descriptor.

@@ -18,7 +18,7 @@ use tower_ratelimit_envoy::{
     protobuf_messages::{Code, RateLimitOverride, RateLimitRequest, Unit},
 };
 
-use super::rules_in_process::{Bench, charge_admitted, descriptor, passes, reported, request};
+use super::test_support::{Bench, charge_admitted, descriptor, passes, reported, request};
 
 const TEN: &str = "domain: rl
 descriptors:
@@ -43,7 +43,7 @@ async fn each_descriptor_is_charged_whatever_becomes_of_the_others() {
     assert_eq!(reported(&bench.call(&["a=1"]).await), [(false, 0)]);
     bench
         .limits
-        .set_rules(super::rules_in_process::rules(&TEN.replace(": 10", ": 16")));
+        .set_rules(super::test_support::rules(&TEN.replace(": 10", ": 16")));
     assert_eq!(reported(&bench.call(&["a=1"]).await), [(true, 1)]);
 }
 
@@ -135,9 +135,7 @@ async fn equal_descriptors_do_not_overtake_each_other() {
         Ok(AnyLimiter::new(Overtaking { limiter, waiting }))
     });
     let limits = RateLimits::new(counters, Modes::default());
-    limits.set_rules(super::rules_in_process::rules(
-        &TEN.replace("minute", "year"),
-    ));
+    limits.set_rules(super::test_support::rules(&TEN.replace("minute", "year")));
     let request = request(&["a=1 +6", "a=2", "a=1 +4", "b=1", "a=1 +1"]);
     let response = limits.decide(&request).await.unwrap();
     let expected = [(true, 4), (true, 9), (true, 0), (true, 0), (false, 0)];
@@ -245,7 +243,7 @@ descriptors: [{{key: a, rate_limit: {{unit: {unit}, requests_per_unit: 1}}}}]
 "
         );
         let reset = Bench::new(&rules).status("a").await.duration_until_reset;
-        let start = super::rules_in_process::START.cast_signed();
+        let start = super::test_support::START.cast_signed();
         assert_eq!(reset.unwrap().seconds, seconds - start % seconds, "{unit}");
     }
 }

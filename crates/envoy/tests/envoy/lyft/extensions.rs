@@ -19,7 +19,7 @@ use tower_ratelimit_envoy::{
     protobuf_messages::{Code, Unit},
 };
 
-use super::rules_in_process::{Bench, charge_admitted, passes, reported, request, rules};
+use super::test_support::{Bench, charge_admitted, passes, reported, request, rules};
 
 const OWN: &str = "domain: rl
 descriptors:
@@ -88,7 +88,7 @@ async fn periods_of_several_units() {
     let reset = status.duration_until_reset.unwrap().seconds;
     assert_eq!(
         reset,
-        period - super::rules_in_process::START.cast_signed() % period
+        period - super::test_support::START.cast_signed() % period
     );
 }
 

@@ -2,7 +2,7 @@
 
 use tower_ratelimit_envoy::protobuf_messages::{RateLimitOverride, Unit};
 
-use super::rules_in_process::{descriptor, rules};
+use super::test_support::{descriptor, rules};
 
 const RULES: &str = "domain: rl
 descriptors:

@@ -1,6 +1,6 @@
 //! Rows 1 to 5: the limit of a descriptor, and its counter.
 
-use super::rules_in_process::{Bench, rules};
+use super::test_support::{Bench, rules};
 
 /// Row 1: key and value are looked up with an underscore between them.
 #[tokio::test]
@@ -140,7 +140,7 @@ descriptors:
     );
     let elsewhere = tower_ratelimit_envoy::protobuf_messages::RateLimitRequest {
         domain: "elsewhere".to_owned(),
-        ..super::rules_in_process::request(&["a=1"])
+        ..super::test_support::request(&["a=1"])
     };
     let response = bench.decide(&elsewhere).await.unwrap();
     assert_eq!(response.statuses[0].current_limit, None);

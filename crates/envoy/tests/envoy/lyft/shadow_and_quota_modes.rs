@@ -7,7 +7,7 @@ use tower_ratelimit_envoy::{
     },
 };
 
-use super::rules_in_process::{Bench, modes, passes, reported, request};
+use super::test_support::{Bench, modes, passes, reported, request};
 
 const MODES: &str = "domain: rl
 descriptors:
@@ -37,7 +37,7 @@ async fn shadowed_limit_is_counted_and_passes() {
         assert_eq!(reported(&response), [(true, 0)]);
     }
     let unshadowed = MODES.replace("shadow_mode: true", "shadow_mode: false");
-    bench.limits.set_rules(super::rules_in_process::rules(
+    bench.limits.set_rules(super::test_support::rules(
         &unshadowed.replace(": 1}", ": 5}"),
     ));
     assert_eq!(

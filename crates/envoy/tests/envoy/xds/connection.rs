@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use super::{
     control_plane::{Plane, config},
-    service::{Service, at},
+    test_service::{Service, at},
 };
 
 const CONNECTED: &str = "ratelimit_config_connected";

@@ -9,7 +9,7 @@ use tower_ratelimit_envoy::protobuf_messages::ValueKind;
 
 use super::{
     control_plane::{Plane, TYPE_URL, config},
-    service::{Service, at, send},
+    test_service::{Service, at, send},
 };
 
 #[tokio::test]

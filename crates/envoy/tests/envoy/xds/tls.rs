@@ -11,7 +11,7 @@ use tower_ratelimit_envoy::xds::ControlPlane;
 
 use super::{
     control_plane::{Plane, config},
-    service::{Service, at},
+    test_service::{Service, at},
 };
 
 /// Makes the files of both ends.

@@ -1,6 +1,6 @@
 //! A subject, the nodes that lease units of it, and a network that loses, repeats and reorders.
 
-use super::{Request, bound_of_one_limiter::Judge};
+use super::{Request, admission_judge::Judge};
 use crate::wire::{
     Applied, NodeMessage, NodeReply, RowStatus, StoreCall, script_plan::Plan,
     subject_value::NodeRow, subject_value::SubjectValue,

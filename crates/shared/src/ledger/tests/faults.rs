@@ -3,7 +3,7 @@
 use siphasher::sip::SipHasher13;
 
 use super::{
-    model::{Meter, Model},
+    store_model::{Meter, Model},
     *,
 };
 use tower_ratelimit_core::hash::keyed_hash;

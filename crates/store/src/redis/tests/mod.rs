@@ -4,7 +4,7 @@
 
 mod address;
 mod calls;
+mod error_kinds;
 mod fake;
-mod faults;
 mod settings;
 mod slots;

@@ -1,4 +1,4 @@
-//! HTTP/2 settings of each listener.
+//! The bound on concurrent HTTP/2 streams of each listener.
 
 use std::net::Ipv4Addr;
 

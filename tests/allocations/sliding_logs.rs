@@ -1,4 +1,4 @@
-//! The memory of all logs together stays bounded.
+//! The memory of all sliding logs together stays bounded.
 
 use std::time::Duration;
 

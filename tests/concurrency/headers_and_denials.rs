@@ -1,4 +1,4 @@
-//! Responses to clients, and events of the observer.
+//! Responses to clients (header fields and denials), and events of the observer.
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use tower_ratelimit::{
 
 use super::{
     alice,
-    decision_fields::Answer,
+    expected_decision::Answer,
     operations_of_a_trace::Request,
     per_request_quota_model::{Row, row},
     quotas::{self, Move, Size, Spec, any_move, at, size},

@@ -1,7 +1,6 @@
 //! The servers that these tests start work as documented.
 
 mod clusters;
-pub(crate) mod fake;
 mod proxies;
 mod sentinels;
 mod single;

@@ -245,7 +245,7 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
 #[tokio::test]
 async fn an_encrypted_connection() {
     const URL: &str = "TOWER_RATELIMIT_TLS_URL";
-    const NAME: &str = "store::servers::an_encrypted_connection";
+    const NAME: &str = "store::server_connection::an_encrypted_connection";
     if let Ok(url) = env::var(URL) {
         patient().connect(&url).unwrap().check().await.unwrap();
         return;

@@ -1,4 +1,4 @@
-//! Modes of the layer: tiers, lists, the switch, what counts, elastic and soft limits, blocks.
+//! Settings of the layer: tiers, lists, the switch, what counts, elastic and soft limits, blocks.
 
 use std::sync::{
     Arc,
