@@ -4,8 +4,8 @@
 //! machine slows both sides of a ratio. Words after `--` select measurements: `server`, `leased`,
 //! `client`, `denied`, `latency`, or a row of the client's, such as `"one at a time"`.
 
-#[path = "redis/client.rs"]
-mod client;
+#[path = "redis/client_cost.rs"]
+mod client_cost;
 #[path = "redis/server_time.rs"]
 mod server_time;
 
@@ -87,7 +87,7 @@ async fn measure() -> Result<()> {
     if is_selected("leased") {
         server_time::print_leased(&server).await?;
     }
-    client::print(&server, &store).await?;
+    client_cost::print(&server, &store).await?;
     if is_selected("denied") {
         denied(&server, &store).await?;
     }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Explores the schedules of the threads of the local tables and of the clock with loom: `bash scripts/check-model.sh`, or only
+# Explores the schedules of the threads of the local tables and of the clock with loom: `bash scripts/check-loom.sh`, or only
 # the tests whose name contains an argument. `LOOM_MAX_PREEMPTIONS=4` searches deeper than each test does by itself, and takes longer.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -10,7 +10,7 @@ need_rust
 
 # The flag builds every dependency anew, so it gets a directory of its own, next to the usual one. Only few are needed
 # (Cargo.toml), and of those only what the search runs through is worth optimising.
-searched=$(RUSTFLAGS="--cfg check_model" cargo test --locked --release --package tower-ratelimit-core --lib --no-default-features --target-dir "${CARGO_TARGET_DIR:-target}/model" \
+searched=$(RUSTFLAGS="--cfg check_model" cargo test --locked --release --package tower-ratelimit-core --lib --no-default-features --target-dir "${CARGO_TARGET_DIR:-target}/loom" \
     --config 'profile.release.package."*".opt-level = 0' \
     --config 'profile.release.package.loom.opt-level = 3' \
     --config 'profile.release.package.generator.opt-level = 3' \

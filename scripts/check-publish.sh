@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that the version of the manifests can be released, up to the upload: `bash scripts/publish.sh`, or with
+# Checks that the version of the manifests can be released, up to the upload: `bash scripts/check-publish.sh`, or with
 # `--no-verify`, which leaves the builds out. Cargo takes the packages and their order from the manifests, and builds each
 # from the files that would be uploaded. Nothing is uploaded: the last line is the command that does it. The workflow of a
 # release runs this for its tag.

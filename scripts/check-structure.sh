@@ -19,5 +19,5 @@ need python3 python3
 
 python3 scripts/structure.py
 python3 scripts/size.py --wings
-python3 scripts/check_references.py
+python3 scripts/check_comment_references.py
 python3 scripts/check_prose.py --check

@@ -5,11 +5,11 @@
 mod by_rules;
 #[cfg(feature = "leased")]
 mod leased;
+#[cfg(feature = "rules")]
+mod llm_usage_reader;
 #[cfg(feature = "client")]
 mod outgoing;
-mod several;
-#[cfg(feature = "rules")]
-mod spend;
+mod several_limits;
 
 use std::{
     convert::Infallible,
@@ -55,9 +55,11 @@ const KINDS: &[Kind] = &[
     ("decision-month", || decisions(MONTH)),
     ("decision-varying", decisions_while_a_limit_rises),
     ("decision-stored", || decisions_of(&stored(USUAL))),
-    ("decision-two", || decisions_of(&several::two_quotas())),
-    ("decision-together", several::together),
-    ("decision-sixteen", several::sixteen),
+    ("decision-two", || {
+        decisions_of(&several_limits::two_quotas())
+    }),
+    ("decision-together", several_limits::together),
+    ("decision-sixteen", several_limits::sixteen),
     ("log-denied", denied_by_a_long_log),
     ("log-crowded", admitted_to_crowded_logs),
     ("no-op", || requests(app().layer(layer_fn(NoOp)))),
@@ -66,9 +68,11 @@ const KINDS: &[Kind] = &[
         requests(app().layer(plain().priority(|_| SHARE)))
     }),
     ("plain-stored", || requests(app().layer(plain_stored()))),
-    ("plain-two", || requests(app().layer(several::plain_two()))),
+    ("plain-two", || {
+        requests(app().layer(several_limits::plain_two()))
+    }),
     ("default-two", || {
-        requests(app().layer(several::default_two()));
+        requests(app().layer(several_limits::default_two()));
     }),
     ("default", || limited(USUAL)),
     ("default-window", || limited(WINDOW)),
@@ -93,9 +97,13 @@ const KINDS: &[Kind] = &[
     #[cfg(feature = "leased")]
     ("decision-leased", leased::leased),
     #[cfg(feature = "several")]
-    ("plain-all", || requests(app().layer(several::plain_all()))),
+    ("plain-all", || {
+        requests(app().layer(several_limits::plain_all()))
+    }),
     #[cfg(feature = "several")]
-    ("default-all", || requests(app().layer(several::all()))),
+    ("default-all", || {
+        requests(app().layer(several_limits::all()))
+    }),
     #[cfg(feature = "rules")]
     ("rules", || by_rules::paths(20)),
     #[cfg(feature = "rules")]
@@ -109,7 +117,7 @@ const KINDS: &[Kind] = &[
     #[cfg(feature = "rules")]
     ("rules-in-flight", by_rules::in_flight),
     #[cfg(feature = "rules")]
-    ("spend-event", spend::events),
+    ("spend-event", llm_usage_reader::events),
 ];
 
 fn main() {

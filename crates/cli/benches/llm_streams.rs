@@ -1,5 +1,5 @@
 //! What `spend` costs a gateway: tokens a second of a thousand streams, at the pace of a model and as fast as they pass, and
-//! the time to the first byte of one at a time: `cargo bench -p tower-ratelimit-cli --bench streams`.
+//! the time to the first byte of one at a time: `cargo bench -p tower-ratelimit-cli --bench llm_streams`.
 //!
 //! Two gateways are in front of one server of events, one without `spend` and one with it; they take turns in rounds.
 //! Clients, gateways and server share the machine, so that only the ratios count.

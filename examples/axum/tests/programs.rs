@@ -131,7 +131,7 @@ async fn a_cost_that_only_the_body_has() {
 /// Five are made afresh, and a second server answers the others and counts its answers.
 #[tokio::test]
 async fn a_second_server_takes_what_the_limit_denies() {
-    let app = Running::start(env!("CARGO_BIN_EXE_overflow")).await;
+    let app = Running::start(env!("CARGO_BIN_EXE_overflow_to_backup")).await;
     for number in 1..=8 {
         let (status, head, body) = get(app.address, "/report").await;
         let left = 5_u32.saturating_sub(number);
@@ -208,7 +208,7 @@ async fn months_of_berlin_and_of_apia_end_at_their_own_midnight() {
 /// The clock is the program's own, set by requests.
 #[tokio::test]
 async fn a_limit_that_varies_passes_no_burst_where_it_changes() {
-    let app = Running::start(env!("CARGO_BIN_EXE_varying")).await;
+    let app = Running::start(env!("CARGO_BIN_EXE_time_of_day")).await;
     // 2026-01-01T07:55Z, 08:00Z, 08:05Z and 08:30Z; the limit, the requests that pass, and the wait of the next.
     for (second, limit, passes, wait) in [
         (1_767_254_100, 10, 5, None),
@@ -244,8 +244,8 @@ fn retry_after(head: &str) -> Option<u64> {
 }
 
 #[test]
-fn each_and_all_shows_that_a_denial_outside_costs_nobody_else() {
-    let run = Command::new(env!("CARGO_BIN_EXE_each_and_all")).output();
+fn per_client_and_global_shows_that_a_denial_outside_costs_nobody_else() {
+    let run = Command::new(env!("CARGO_BIN_EXE_per_client_and_global")).output();
     let message = String::from_utf8(run.unwrap().stdout).unwrap();
     assert_eq!(message, "alice: 3 of 20 allowed\nbob: 3 of 3 allowed\n");
 }

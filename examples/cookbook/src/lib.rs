@@ -3,8 +3,8 @@
 //! holds the pages equal to the files.
 
 #[cfg(test)]
-mod ask;
-#[cfg(test)]
 mod page;
 #[cfg(test)]
 mod recipes;
+#[cfg(test)]
+mod test_requests;

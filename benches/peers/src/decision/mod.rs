@@ -1,9 +1,9 @@
 //! Decisions alone, without HTTP.
 
+mod bench_keys;
 mod contenders;
 mod floor;
-mod kinds;
-mod several;
+mod several_limits;
 
 use std::{
     hint::black_box,
@@ -14,9 +14,9 @@ use std::{
 };
 
 pub use self::{
+    bench_keys::{BenchKey, LongText, address},
     contenders::*,
-    kinds::{BenchKey, LongText, address},
-    several::*,
+    several_limits::*,
 };
 use crate::{
     cpu_time::CpuTime,

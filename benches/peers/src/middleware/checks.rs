@@ -7,7 +7,7 @@ use super::{
     contenders::{
         DEFAULT, EIGHT_FIELDS, Make, TOWER_RATE_LIMIT, contenders, direct, find, tower_rate_limit,
     },
-    several,
+    several_limits,
 };
 use crate::rate_conversions::Rate;
 
@@ -18,7 +18,7 @@ pub fn check() {
     for contender in contenders().iter().filter(|contender| contender.limits) {
         check_burst(contender.name, &mut *contender.client(Rate::FIVE));
     }
-    several::check();
+    several_limits::check();
     let burst = Rate::FIVE.burst.into();
     check_burst(TOWER_RATE_LIMIT, &mut *tower_rate_limit(burst));
     check_floor();

@@ -11,10 +11,10 @@ use tower_ratelimit::{Headers, PeerIp, Quota, RateLimitLayer};
 use super::{
     Case,
     client::{Client, Direct, connect_info, connect_info_07},
-    denial::ReadyDenialLayer,
+    denial_floor::ReadyDenialLayer,
     limitador::{LimitadorLayer, by_address},
     noop::{FiveFieldsLayer, NoOpLayer},
-    several,
+    several_limits,
 };
 use crate::rate_conversions::Rate;
 
@@ -129,7 +129,7 @@ pub fn contenders() -> Vec<Contender> {
     let mut all = baselines();
     all.extend(ours());
     all.extend(peers());
-    all.extend(several::contenders());
+    all.extend(several_limits::contenders());
     all
 }
 

@@ -4,10 +4,10 @@ mod case;
 mod checks;
 mod client;
 mod contenders;
-mod denial;
+mod denial_floor;
 mod limitador;
 mod noop;
-mod several;
+mod several_limits;
 
 use std::thread;
 
@@ -17,7 +17,7 @@ pub use self::{
     client::{Client, Direct, connect_info},
     contenders::*,
     limitador::{NAMESPACE, by_address},
-    several::{
+    several_limits::{
         AXUM_GCRA_RULES, AXUM_GCRA_THREE, AXUM_GCRA_TWO, AXUM_GOVERNOR_THREE, AXUM_GOVERNOR_TWO,
         LIMITADOR_RULES, LIMITADOR_THREE, LIMITADOR_TWO, RULES, STORED, THREE, THREE_HEADERS,
         TOWER_GOVERNOR_THREE, TOWER_GOVERNOR_TWO, TOWER_RATE_LIMITER_THREE, TOWER_RATE_LIMITER_TWO,

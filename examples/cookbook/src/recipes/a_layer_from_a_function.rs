@@ -20,7 +20,7 @@ fn in_other_words(quota: Quota) -> RateLimitLayer<LocalLimiter, impl Reject<Body
 
 use axum::{Router, routing::get};
 
-use crate::ask::{Ask, text};
+use crate::test_requests::{Ask, text};
 
 #[tokio::test]
 async fn all_three_are_layers_of_a_router() {

@@ -20,7 +20,7 @@ fn app() -> Router {
 use axum::{Json, response::IntoResponse};
 use serde_json::json;
 
-use crate::ask::{Ask, remaining, text};
+use crate::test_requests::{Ask, remaining, text};
 
 async fn forward() -> impl IntoResponse {
     let usage = json!({ "prompt_tokens": 1_000_000, "completion_tokens": 1_000_000 });

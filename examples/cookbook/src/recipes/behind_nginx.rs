@@ -15,7 +15,7 @@ fn app() -> Router {
 
 // The test, which is not on the page.
 
-use crate::ask::{Ask, remaining, text};
+use crate::test_requests::{Ask, remaining, text};
 
 #[tokio::test]
 async fn a_client_is_identified_by_the_header_of_nginx() {

@@ -16,7 +16,7 @@ fn app() -> Router {
 use axum::{Json, body::to_bytes};
 use serde_json::{Value, json};
 
-use crate::ask::Ask;
+use crate::test_requests::Ask;
 
 /// The model's answer, of as many tokens as were asked.
 async fn forward(Json(request): Json<Value>) -> Json<Value> {

@@ -18,7 +18,7 @@ fn app() -> Router {
 
 use axum::Extension;
 
-use crate::ask::{Ask, remaining};
+use crate::test_requests::{Ask, remaining};
 
 #[derive(Clone)]
 struct User {

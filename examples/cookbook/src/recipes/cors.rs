@@ -19,7 +19,7 @@ fn app() -> Router {
 
 use axum::http::Method;
 
-use crate::ask::{Ask, field};
+use crate::test_requests::{Ask, field};
 
 #[tokio::test]
 async fn preflights_cost_nothing_and_a_script_sees_the_denial() {

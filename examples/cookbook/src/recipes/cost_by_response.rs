@@ -18,7 +18,7 @@ fn app() -> Router {
 
 // The test, which is not on the page.
 
-use crate::ask::{Ask, remaining};
+use crate::test_requests::{Ask, remaining};
 
 #[tokio::test]
 async fn rows_are_charged_when_they_are_known() {

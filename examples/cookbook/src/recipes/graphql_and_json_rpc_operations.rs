@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tower_ratelimit::{ClientAddressLayer, ClientIp, Quota};
 
-use crate::ask::Ask;
+use crate::test_requests::Ask;
 
 #[derive(Deserialize)]
 struct Call {

@@ -13,7 +13,7 @@ fn app() -> Router {
 
 // The test, which is not on the page.
 
-use crate::ask::Ask;
+use crate::test_requests::Ask;
 
 #[tokio::test]
 async fn probes_and_404s_are_not_counted() {

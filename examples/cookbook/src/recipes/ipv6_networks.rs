@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use axum::{Router, body::Body, extract::ConnectInfo, http::Request, routing::get};
 use tower::ServiceExt;
 
-use crate::ask::remaining;
+use crate::test_requests::remaining;
 
 async fn left(app: &Router, address: &str) -> u64 {
     let peer: SocketAddr = format!("[{address}]:4711").parse().unwrap();

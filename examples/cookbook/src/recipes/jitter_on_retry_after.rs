@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use axum::{Router, routing::get};
 use tower_ratelimit::{Quota, clock::ManualClock};
 
-use crate::ask::{Ask, field};
+use crate::test_requests::{Ask, field};
 
 #[tokio::test]
 async fn waits_differ_and_none_is_shorter_than_the_window() {

@@ -18,8 +18,8 @@ fn app(file: &str) -> Result<Router, Box<dyn Error>> {
 // The test, which is not on the page.
 
 use crate::{
-    ask::{Ask, field},
     page::recipe,
+    test_requests::{Ask, field},
 };
 
 #[tokio::test]

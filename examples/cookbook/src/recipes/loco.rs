@@ -12,7 +12,7 @@ async fn after_routes(router: Router, _ctx: &AppContext) -> Result<Router> {
 
 use axum::routing::get;
 
-use crate::ask::{Ask, field};
+use crate::test_requests::{Ask, field};
 
 /// Loco's own, which is a large dependency for one line.
 struct AppContext;

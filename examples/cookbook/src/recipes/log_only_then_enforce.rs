@@ -16,7 +16,7 @@ fn limits(enforce: Arc<AtomicBool>) -> (RateLimitLayer, RateLimitLayer) {
 
 use axum::{Router, routing::get};
 
-use crate::ask::{Ask, remaining};
+use crate::test_requests::{Ask, remaining};
 
 #[tokio::test]
 async fn the_counts_of_the_shadow_are_those_of_the_limit() {

@@ -23,7 +23,7 @@ use axum::{Router, http::StatusCode, routing::post};
 use serde::Deserialize;
 use tower_ratelimit::{ClientAddressLayer, ClientIp, Quota};
 
-use crate::ask::{Ask, field, remaining};
+use crate::test_requests::{Ask, field, remaining};
 
 #[derive(Deserialize)]
 struct Login {

@@ -16,7 +16,7 @@ fn app() -> Router {
 
 use axum::http::Method;
 
-use crate::ask::{Ask, field, remaining};
+use crate::test_requests::{Ask, field, remaining};
 
 #[tokio::test]
 async fn calls_and_requests_are_counted_together() {

@@ -13,7 +13,7 @@ fn app() -> Router {
 
 // The test, which is not on the page.
 
-use crate::ask::{Ask, remaining};
+use crate::test_requests::{Ask, remaining};
 
 #[tokio::test]
 async fn keys_and_addresses_count_for_themselves() {

@@ -15,7 +15,7 @@ async fn serve(listener: tokio::net::TcpListener) -> std::io::Result<()> {
 
 // The test, which is not on the page.
 
-use crate::ask::{exchange, listen};
+use crate::test_requests::{exchange, listen};
 
 #[tokio::test]
 async fn an_address_has_twenty_requests_at_once() {

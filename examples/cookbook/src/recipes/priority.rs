@@ -19,7 +19,7 @@ fn app() -> Router {
 
 use axum::http::Method;
 
-use crate::ask::Ask;
+use crate::test_requests::Ask;
 
 async fn search() -> &'static str {
     "found"

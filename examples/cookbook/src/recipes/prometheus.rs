@@ -17,7 +17,7 @@ fn app() -> Result<Router, BuildError> {
 
 // The test, which is not on the page.
 
-use crate::ask::{Ask, text};
+use crate::test_requests::{Ask, text};
 
 #[tokio::test]
 async fn the_page_has_these_metrics() {

@@ -16,7 +16,7 @@ fn limit(url: &str) -> Result<RateLimitLayer<RedisLimiter>, ConfigError> {
 
 use axum::{Router, routing::get};
 
-use crate::ask::{Ask, remaining};
+use crate::test_requests::{Ask, remaining};
 
 fn node(url: &str) -> Router {
     Router::new()

@@ -13,7 +13,7 @@ fn app(file: &str) -> Result<Router, RulesError> {
 
 // The test, which is not on the page.
 
-use crate::ask::{Ask, text};
+use crate::test_requests::{Ask, text};
 
 async fn download() -> &'static str {
     "a long text"

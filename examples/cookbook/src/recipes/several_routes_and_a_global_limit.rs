@@ -15,7 +15,7 @@ fn app() -> Router {
 
 // The test, which is not on the page.
 
-use crate::ask::{Ask, field};
+use crate::test_requests::{Ask, field};
 
 async fn search() -> &'static str {
     "found"

@@ -20,7 +20,7 @@ use std::sync::mpsc;
 
 use axum::{Router, routing::get};
 
-use crate::ask::Ask;
+use crate::test_requests::Ask;
 
 #[tokio::test]
 async fn all_pass_unchanged_and_the_denials_are_reported() {

@@ -24,7 +24,7 @@ use axum::{
 };
 use tower_ratelimit::{PeerIp, RateLimitLayer};
 
-use crate::ask::{Ask, field};
+use crate::test_requests::{Ask, field};
 
 fn app(limiter: LocalLimiter) -> Router {
     Router::new()

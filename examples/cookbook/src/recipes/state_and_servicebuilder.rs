@@ -23,7 +23,7 @@ use tower::ServiceExt;
 use tower_http::trace::TraceLayer;
 use tower_ratelimit::Quota;
 
-use crate::ask::{Ask, field, text};
+use crate::test_requests::{Ask, field, text};
 
 #[tokio::test]
 async fn the_handler_sees_the_layers_count() {

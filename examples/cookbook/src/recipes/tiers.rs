@@ -19,7 +19,7 @@ fn limit() -> Result<RateLimitLayer, ConfigError> {
 
 use axum::{Extension, Router, routing::get};
 
-use crate::ask::{Ask, field, remaining};
+use crate::test_requests::{Ask, field, remaining};
 
 /// Inserted by authentication.
 #[derive(Clone)]

@@ -21,7 +21,7 @@ use tonic::{Code, transport::Endpoint};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;
 
-use crate::ask::listen;
+use crate::test_requests::listen;
 
 #[tokio::test]
 async fn a_call_too_many_is_resource_exhausted() {

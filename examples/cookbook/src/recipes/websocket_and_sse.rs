@@ -35,7 +35,7 @@ use tokio::{
 use tokio_stream::Stream;
 use tower_ratelimit::{Key, LocalLimiter};
 
-use crate::ask::{Ask, listen, remaining, text};
+use crate::test_requests::{Ask, listen, remaining, text};
 
 async fn events() -> Sse<impl Stream<Item = Result<sse::Event, Infallible>>> {
     let events = ["one", "two"].map(|data| Ok(sse::Event::default().data(data)));

@@ -16,7 +16,7 @@ fn app() -> Router {
 
 // The test, which is not on the page.
 
-use crate::ask::{Ask, field, text};
+use crate::test_requests::{Ask, field, text};
 
 #[tokio::test]
 async fn a_denial_is_in_the_format_of_the_house_and_has_the_fields() {

@@ -1,4 +1,4 @@
-//! The anchor under loom, in all schedules. Run by `scripts/check-model.sh`.
+//! The anchor under loom, in all schedules. Run by `scripts/check-loom.sh`.
 
 use loom::{sync::Arc, thread};
 use std::sync::{Mutex, PoisonError};

@@ -565,7 +565,7 @@ pub(super) fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
     unpoisoned(shard.lock())
 }
 
-/// The order of locks under loom, in all schedules. Run by `scripts/check-model.sh`.
+/// The order of locks under loom, in all schedules. Run by `scripts/check-loom.sh`.
 #[cfg(all(test, check_model))]
 mod model {
     use loom::{sync::Arc, thread};

@@ -1,4 +1,4 @@
-//! The protocol of the table under loom, in all schedules. Run by `scripts/check-model.sh`.
+//! The protocol of the table under loom, in all schedules. Run by `scripts/check-loom.sh`.
 //!
 //! In each test a few threads make a few calls. Then there must be a sequential order of these calls
 //! in which a plain map returns equal results to every caller, evicts as many keys and ends with equal

@@ -19,7 +19,7 @@ fn app() -> Router {
 
 use axum::body::to_bytes;
 
-use crate::ask::Ask;
+use crate::test_requests::Ask;
 
 fn last_prices() -> String {
     "last".to_owned()

@@ -5,7 +5,7 @@
 //! server, or denies it after all if that one is down.
 //!
 //! ```sh
-//! cargo run -p example-axum --bin overflow
+//! cargo run -p example-axum --bin overflow_to_backup
 //! curl -s 'http://127.0.0.1:3000/report?[1-7]' # five fresh ones, then two of the second server
 //! curl -i http://127.0.0.1:3000/report # 200, RateLimit with r=0, and no Retry-After
 //! ```

@@ -2,7 +2,7 @@
 //! 08:00 it rises from one to the other, so that nobody gets both at once. Requests set the clock of this server.
 //!
 //! ```sh
-//! cargo run -p example-axum --bin varying
+//! cargo run -p example-axum --bin time_of_day
 //! curl -X PUT localhost:3000/clock/1767254100 # 07:55
 //! curl -si 'localhost:3000/report?[1-5]' | grep -iE '^(HTTP|ratelimit)' # 200, with `q=10` and `r=5` at the end
 //! curl -X PUT localhost:3000/clock/1767254400 # 08:00: five more use up the ten

@@ -2,7 +2,7 @@
 //! together or not at all, so what one denies costs nothing of the other.
 //!
 //! ```sh
-//! cargo run -p example-axum --bin stacked
+//! cargo run -p example-axum --bin two_quotas
 //! ```
 
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //! it was not given. Two routes share the limits, and all counts are in one table.
 //!
 //! ```sh
-//! cargo run -p example-axum --bin together
+//! cargo run -p example-axum --bin all_or_none
 //! ```
 
 use std::net::SocketAddr;

@@ -3,7 +3,7 @@
 //! notices nothing.
 //!
 //! ```sh
-//! cargo run -p example-axum --bin each_and_all
+//! cargo run -p example-axum --bin per_client_and_global
 //! ```
 
 use axum::{Router, body::Body, extract::Request, routing::get};
