@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testkit::bench_server::Server;
+use testkit::bench_redis::Server;
 use tokio::task::JoinSet;
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, store::StoreHealth};
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use http::{Request, Response};
-use testkit::{bench_server::Server, network_delay::RoundTrip};
+use testkit::{bench_redis::Server, network_delay::RoundTrip};
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{

@@ -314,8 +314,8 @@ proptest! {
     }
 
     #[test]
-    fn provider_headers(data in data(1, ADDRESSES)) {
-        testkit::fuzz::provider_headers::check(&data);
+    fn single_ip_headers(data in data(1, ADDRESSES)) {
+        testkit::fuzz::single_ip_headers::check(&data);
     }
 
     #[test]
@@ -325,8 +325,8 @@ proptest! {
     }
 
     #[test]
-    fn headers(data in vec(any::<u8>(), 0..120)) {
-        testkit::fuzz::response_fields::check(&data);
+    fn rendered_headers(data in vec(any::<u8>(), 0..120)) {
+        testkit::fuzz::rendered_headers::check(&data);
     }
 
     #[test]
@@ -336,7 +336,7 @@ proptest! {
 
     #[test]
     fn grpc(data in data(1, CONTENT_TYPES)) {
-        testkit::fuzz::grpc::check(data.get(1..).unwrap_or_default());
+        testkit::fuzz::grpc_detection::check(data.get(1..).unwrap_or_default());
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use redis::aio::MultiplexedConnection;
-use testkit::bench_server::Server;
+use testkit::bench_redis::Server;
 use tokio::task::JoinSet;
 use tower_ratelimit::{Key, Quota, RedisLimiter, RedisStore, quota::IntoQuotas};
 

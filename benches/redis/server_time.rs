@@ -1,7 +1,7 @@
 //! The server's time for a decision: each script's time beside that of a plain script of the same algorithm.
 
 use redis::{Value, aio::MultiplexedConnection};
-use testkit::bench_server::Server;
+use testkit::bench_redis::Server;
 use tower_ratelimit_store::redis::script::{GENERAL, LONE_QUOTA, SEVERAL_QUOTAS};
 
 use crate::{Result, median};

@@ -10,7 +10,7 @@ use tower_ratelimit::{
 
 use super::{
     alice, cases,
-    quotas::{Move, Spec, UPTIME, at, forward, limiter, spec, spec_of},
+    random_quotas::{Move, Spec, UPTIME, at, forward, limiter, spec, spec_of},
 };
 
 /// Microseconds at which units passed, and how many.

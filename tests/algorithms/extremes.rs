@@ -12,7 +12,7 @@ use tower_ratelimit::{
 use super::{
     alice, cases,
     operations_of_a_trace::Request,
-    quotas::{Spec, at, spec},
+    random_quotas::{Spec, at, spec},
     trace_generator::{request, with_receipt},
 };
 

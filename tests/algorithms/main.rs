@@ -42,7 +42,7 @@ use std::env;
 use proptest::prelude::ProptestConfig;
 use testkit::{
     charge_vectors::utc,
-    oracle::{self, quotas},
+    oracle::{self, random_quotas},
 };
 use tower_ratelimit::{Decision, Headers, Key, LocalLimiter, Quota, clock::ManualClock};
 

@@ -8,7 +8,7 @@ use tower_ratelimit::limiter::OnChange;
 
 use super::{
     cases,
-    quotas::{Spec, spec, spec_of, start},
+    random_quotas::{Spec, spec, spec_of, start},
     trace_generator::{Setup, agrees, one_tier, tiers, trace},
 };
 

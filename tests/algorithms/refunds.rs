@@ -7,7 +7,7 @@ use tower_ratelimit::{LocalLimiter, Quota, clock::ManualClock};
 
 use super::{
     alice, cases,
-    quotas::{Spec, at, forward, limiter, spec},
+    random_quotas::{Spec, at, forward, limiter, spec},
 };
 
 fn minutely(quota: Quota) -> (LocalLimiter, ManualClock) {

@@ -7,7 +7,7 @@ use tower_ratelimit::{LocalLimiter, clock::ManualClock};
 
 use super::{
     alice, cases,
-    quotas::{Spec, any_move, at, spec, spec_of, start},
+    random_quotas::{Spec, any_move, at, spec, spec_of, start},
 };
 
 fn stacked(specs: &[Spec], clock: &ManualClock) -> LocalLimiter {

@@ -13,7 +13,7 @@ use tower_ratelimit::{
 
 use super::{
     alice, cases, every_algorithm,
-    quotas::{ALGORITHMS, Spec, forward, limiter, spec_of},
+    random_quotas::{ALGORITHMS, Spec, forward, limiter, spec_of},
 };
 
 fn hourly(quota: Quota) -> (LocalLimiter, ManualClock) {

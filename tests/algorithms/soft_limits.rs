@@ -6,7 +6,7 @@ use tower_ratelimit::{ConfigErrorKind, Quota, clock::ManualClock};
 
 use super::{
     alice, every_algorithm,
-    quotas::{Spec, limiter},
+    random_quotas::{Spec, limiter},
 };
 
 /// ⌊5 · 1.5⌋ pass; remaining counts 4, 3, 2, 1, 0 and stays there.

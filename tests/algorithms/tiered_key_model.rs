@@ -10,7 +10,7 @@ use super::{
     operations_of_a_trace::Request,
     oracle::{Charge, Counter, Kind, NEVER, Nanos, Rule},
     per_request_quota_model::{Fitted, Row},
-    quotas::Spec,
+    random_quotas::Spec,
 };
 
 /// A place in the tiers' lists, and how it is counted there.

@@ -16,7 +16,7 @@ use super::{
     expected_decision::Answer,
     operations_of_a_trace::Request,
     per_request_quota_model::{Row, row},
-    quotas::{self, Move, Size, Spec, any_move, at, size},
+    random_quotas::{self, Move, Size, Spec, any_move, at, size},
     tiered_key_model::{Subject, nanos},
 };
 
@@ -123,7 +123,7 @@ fn share() -> impl Strategy<Value = u8> {
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         3 => (any::<usize>(), size()).prop_map(|(tier, size)| Change::Alike(tier, size)),
-        1 => quotas::spec().prop_map(Change::To),
+        1 => random_quotas::spec().prop_map(Change::To),
         1 => Just(Change::Back),
     ]
 }
@@ -164,10 +164,10 @@ pub(crate) fn tiers() -> impl Strategy<Value = Vec<Vec<Spec>>> {
     let place = prop_oneof![4 => Just(None), 1 => (0_usize..3).prop_map(Some)];
     let own = prop_oneof![
         2 => (place, size()).prop_map(|(place, size)| Listed::Like(place, size)),
-        1 => quotas::spec().prop_map(Listed::Own),
+        1 => random_quotas::spec().prop_map(Listed::Own),
     ];
     let others = prop::collection::vec(prop::collection::vec(own, 1..4), 1..3);
-    (prop::collection::vec(quotas::spec(), 1..4), others).prop_map(|(default, others)| {
+    (prop::collection::vec(random_quotas::spec(), 1..4), others).prop_map(|(default, others)| {
         let mut tiers = vec![default.clone()];
         for list in others {
             let spec = |(here, listed): (usize, Listed)| match listed {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use testkit::stepping_clock::BothClocks;
+use testkit::wall_clock_jumps::BothClocks;
 use tower_ratelimit::{
     LocalLimiter, LocalStore, Quota, limiter::LocalLimiterBuilder, quota::TimeOfDay,
 };

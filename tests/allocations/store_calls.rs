@@ -1,6 +1,6 @@
 //! Allocations of a call to Redis that is alone, those of the client `redis` included.
 
-use testkit::{bench_server::Server, needs};
+use testkit::{bench_redis::Server, needs};
 use tokio::runtime::Builder;
 use tower_ratelimit::{Key, Quota, RedisLimiter, RedisStore};
 

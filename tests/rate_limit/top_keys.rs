@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::Request;
-use testkit::{Probe, limiter, send, stepping_clock::BothClocks};
+use testkit::{Probe, limiter, send, wall_clock_jumps::BothClocks};
 use tower::Layer;
 use tower_ratelimit::{
     Header, Key, Quota, RateLimitLayer,

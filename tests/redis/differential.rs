@@ -15,7 +15,7 @@ use tower_ratelimit::{
 };
 
 use crate::{
-    quotas::{self, Move, Spec, any_move, forward},
+    random_quotas::{self, Move, Spec, any_move, forward},
     servers::{Server, Setup},
 };
 use pair::Pair;
@@ -76,7 +76,7 @@ fn runtime() -> tokio::runtime::Runtime {
 const STORED: [u8; 6] = [0, 1, 2, 3, 4, 7];
 
 pub(crate) fn any_spec() -> impl Strategy<Value = Spec> + Clone {
-    Union::new(STORED.map(|algorithm| quotas::spec_of(algorithm).boxed()))
+    Union::new(STORED.map(|algorithm| random_quotas::spec_of(algorithm).boxed()))
 }
 
 macro_rules! alone {
@@ -86,7 +86,7 @@ macro_rules! alone {
             fn $name() {
                 needs!(redis);
                 let server = runtime().block_on(Server::start());
-                let specs = quotas::spec_of($algorithm).boxed();
+                let specs = random_quotas::spec_of($algorithm).boxed();
                 agreement(&server, 4_000, tiers(specs), any_move());
             }
         )*
@@ -122,7 +122,7 @@ fn on_valkey() {
 fn lone_bucket() {
     needs!(redis);
     let server = runtime().block_on(Server::start());
-    let specs = (0..2_u8).prop_flat_map(quotas::spec_of);
+    let specs = (0..2_u8).prop_flat_map(random_quotas::spec_of);
     let tiers = specs.prop_map(|spec| vec![vec![spec]]);
     agreement(&server, 4_000, tiers, forward());
 }
@@ -132,14 +132,14 @@ fn lone_bucket() {
 fn uncapped() {
     needs!(redis);
     let server = runtime().block_on(Server::start());
-    agreement(&server, 4_000, tiers(quotas::uncapped()), any_move());
+    agreement(&server, 4_000, tiers(random_quotas::uncapped()), any_move());
 }
 
 #[test]
 fn lone_uncapped() {
     needs!(redis);
     let server = runtime().block_on(Server::start());
-    let tiers = quotas::uncapped().prop_map(|spec| vec![vec![spec]]);
+    let tiers = random_quotas::uncapped().prop_map(|spec| vec![vec![spec]]);
     agreement(&server, 4_000, tiers, forward());
 }
 
@@ -148,7 +148,7 @@ fn lone_uncapped() {
 fn lone_window() {
     needs!(redis);
     let server = runtime().block_on(Server::start());
-    let specs = (2..4_u8).prop_flat_map(quotas::spec_of);
+    let specs = (2..4_u8).prop_flat_map(random_quotas::spec_of);
     let tiers = specs.prop_map(|spec| vec![vec![spec]]);
     agreement(&server, 4_000, tiers, forward());
 }
@@ -158,12 +158,12 @@ fn lone_window() {
 fn a_bucket_and_a_window() {
     needs!(redis);
     let server = runtime().block_on(Server::start());
-    let bucket = quotas::spec_of(0).prop_map(|spec| {
+    let bucket = random_quotas::spec_of(0).prop_map(|spec| {
         let quota = Quota::per(spec.quota.limit(), spec.quota.period());
         Spec::hard(quota.burst(spec.quota.capacity()))
     });
     let window = (2..4_u8)
-        .prop_flat_map(quotas::spec_of)
+        .prop_flat_map(random_quotas::spec_of)
         .prop_map(|spec| with_slices(spec, 1));
     let pair = (bucket, window, any::<bool>()).prop_map(|(bucket, window, is_first)| {
         if is_first {
@@ -193,7 +193,7 @@ fn lone_window_in_several_slices() {
 }
 
 fn window_in_slices() -> impl Strategy<Value = Vec<Spec>> {
-    (quotas::spec_of(3), 2_u32..9).prop_map(|(spec, slices)| vec![with_slices(spec, slices)])
+    (random_quotas::spec_of(3), 2_u32..9).prop_map(|(spec, slices)| vec![with_slices(spec, slices)])
 }
 
 /// A sliding window in as many slices. Other quotas stay.

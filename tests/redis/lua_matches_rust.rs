@@ -17,7 +17,7 @@ use std::{
 };
 
 use proptest::{prelude::*, test_runner::TestRunner};
-use testkit::{needs, oracle::quotas::at, servers::Server};
+use testkit::{needs, oracle::random_quotas::at, servers::Server};
 use tower_ratelimit::{
     Key, Priority, Quota,
     clock::{Clock, ManualClock},
@@ -36,7 +36,7 @@ use crate::{
         pair::Pair,
         traces::{block, start, tiers, trace},
     },
-    quotas::{Spec, any_move, uncapped},
+    random_quotas::{Spec, any_move, uncapped},
     scripts::{
         GENERAL,
         script_recorder::{Calls, Recorded},

@@ -34,4 +34,4 @@ mod strict_mode_only;
 mod tiers;
 mod vectors;
 
-use testkit::{oracle::quotas, servers};
+use testkit::{oracle::random_quotas, servers};

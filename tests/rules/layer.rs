@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::{Request, Response, StatusCode};
-use testkit::{now, stepping_clock::BothClocks};
+use testkit::{now, wall_clock_jumps::BothClocks};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     Key, LocalStore,

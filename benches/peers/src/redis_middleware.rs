@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use http::StatusCode;
-use testkit::bench_server::Server;
+use testkit::bench_redis::Server;
 use tokio::{runtime, task::JoinSet};
 use tower::Service;
 

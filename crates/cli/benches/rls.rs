@@ -11,7 +11,7 @@ use std::{
 };
 
 use testkit::{
-    bench_server::Server,
+    bench_redis::Server,
     child_processes::{Process, free_port},
 };
 use tokio::{net::TcpStream, task::JoinSet, time::sleep};

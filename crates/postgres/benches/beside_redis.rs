@@ -21,7 +21,7 @@ async fn main() -> Result<()> {
 mod beside_redis {
     use std::time::{Duration, Instant};
 
-    use testkit::{bench_server::Server, servers::Postgres};
+    use testkit::{bench_redis::Server, servers::Postgres};
     use tokio::task::JoinSet;
     use tower_ratelimit::{
         AnyLimiter, Key, OnFailure, Quota, RedisLimiter, RedisStore,

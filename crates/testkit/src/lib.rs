@@ -12,7 +12,7 @@
 )]
 
 #[cfg(feature = "servers")]
-pub mod bench_server;
+pub mod bench_redis;
 #[cfg(all(target_os = "linux", feature = "browser"))]
 pub mod browser;
 pub mod charge_vectors;
@@ -34,9 +34,9 @@ pub mod random_keys;
 pub mod servers;
 #[cfg(feature = "simulation")]
 pub mod simulation;
-pub mod stepping_clock;
 pub mod store_contract;
 pub mod vector_files;
+pub mod wall_clock_jumps;
 
 use std::{
     convert::Infallible,

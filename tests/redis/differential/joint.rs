@@ -6,7 +6,7 @@ use std::{cell::Cell, time::Duration};
 use proptest::{prelude::*, test_runner::TestRunner};
 use testkit::{
     needs,
-    oracle::quotas::{self, Move, Spec, at, forward},
+    oracle::random_quotas::{self, Move, Spec, at, forward},
     servers::Server,
 };
 use tower_ratelimit::{
@@ -44,7 +44,7 @@ fn specs() -> impl Strategy<Value = [Spec; 3]> {
         let others = STORED
             .into_iter()
             .filter(|algorithm| *algorithm != leaky_bucket);
-        prop::sample::select(others.collect::<Vec<_>>()).prop_flat_map(quotas::spec_of)
+        prop::sample::select(others.collect::<Vec<_>>()).prop_flat_map(random_quotas::spec_of)
     };
     [spec(), spec(), spec()]
 }

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use proptest::prelude::*;
-use testkit::oracle::quotas::{Spec, at};
+use testkit::oracle::random_quotas::{Spec, at};
 use tower_ratelimit::{
     Decision, Key, Limiter, LimiterError, LocalLimiter, OnFailure, Priority, Quota, RedisLimiter,
     clock::ManualClock,

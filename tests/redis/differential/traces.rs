@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, time::Duration};
 use proptest::prelude::*;
 use testkit::oracle::{
     calendar_windows::before_transitions,
-    quotas::{Move, Spec, debt},
+    random_quotas::{Move, Spec, debt},
 };
 use tower_ratelimit::{Quota, decision::Receipt, limiter::RequestQuota, quota::Algorithm};
 

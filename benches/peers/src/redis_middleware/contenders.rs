@@ -17,7 +17,7 @@ use axum_limit::{DynamicLimit, FixedQuota, LimitState, RedisBackend, TokenBucket
 use fred::interfaces::ClientLike;
 use http::{Response, StatusCode};
 use redis::aio::ConnectionManager;
-use testkit::bench_server::Server;
+use testkit::bench_redis::Server;
 use throttled::{RateLimiter, RedisRateLimiter};
 use tower_rate_limiter::{GcraQuota, IpKeyExtractor, RedisGcra};
 use tower_ratelimit::{PeerIp, RateLimitLayer, RedisLimiter, RedisStore};

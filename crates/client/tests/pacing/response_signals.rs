@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testkit::stepping_clock::BothClocks;
+use testkit::wall_clock_jumps::BothClocks;
 use tower_ratelimit::{
     Key,
     clock::{ManualClock, Timestamp},

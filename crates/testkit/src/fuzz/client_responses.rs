@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use super::structured_fields::{Item, Value, list};
+use super::strict_field_parser::{Item, Value, list};
 
 /// The next step of a client after a response.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::HeaderValue;
 use tower_ratelimit::ClientIp;
 
-use super::client_ip_headers::{
+use super::client_ip_oracle::{
     INNER, PEER, append, behind_proxies, ip, is_trusted, lines, request, resolve, walk, with_port,
 };
 

@@ -11,18 +11,18 @@
 
 pub mod client_responses;
 pub mod forwarded;
-pub mod grpc;
+pub mod grpc_detection;
 pub mod hosts;
 pub mod log_lines;
-pub mod provider_headers;
 pub mod quota;
 #[cfg(feature = "properties")]
 pub mod random;
-pub mod response_fields;
+pub mod rendered_headers;
 pub mod rules;
+pub mod single_ip_headers;
 pub mod usage;
 pub mod x_forwarded_for;
 
-mod client_ip_headers;
-mod structured_fields;
+mod client_ip_oracle;
+mod strict_field_parser;
 mod stub_limiter;

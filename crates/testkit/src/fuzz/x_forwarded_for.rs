@@ -3,7 +3,7 @@
 use http::HeaderValue;
 use tower_ratelimit::ClientIp;
 
-use super::client_ip_headers::{
+use super::client_ip_oracle::{
     INNER, PEER, append, behind_proxies, host, ip, is_trusted, lines, request, resolve, walk,
 };
 

@@ -3,7 +3,7 @@
 //! (how long until a cost fits, until a key is as good as new) is searched for here.
 
 pub mod calendar_windows;
-pub mod quotas;
+pub mod random_quotas;
 pub mod varying_limits;
 
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use redis::{RedisResult, Value};
 
 use super::{
-    cluster_nodes::{Node, parse},
+    cluster_nodes_parser::{Node, parse},
     redis_server::{Server, hosts},
     server_settings::Setup,
 };

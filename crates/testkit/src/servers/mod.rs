@@ -9,7 +9,7 @@
 
 pub mod certificates;
 mod cluster;
-mod cluster_nodes;
+mod cluster_nodes_parser;
 mod failing_proxy;
 pub mod missing_programs;
 mod postgres;

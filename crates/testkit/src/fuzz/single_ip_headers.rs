@@ -1,13 +1,11 @@
-//! Headers of a single value.
+//! Client IP headers of a single value.
 
 use std::net::IpAddr;
 
 use http::{HeaderName, HeaderValue};
 use tower_ratelimit::{ClientIp, key::ClientIpHeader};
 
-use super::client_ip_headers::{
-    PEER, behind_proxies, host, ip, lines, request, resolve, with_port,
-};
+use super::client_ip_oracle::{PEER, behind_proxies, host, ip, lines, request, resolve, with_port};
 
 /// The first byte chooses the header, the rest are its lines.
 pub fn check(data: &[u8]) {

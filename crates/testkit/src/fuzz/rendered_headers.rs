@@ -11,7 +11,7 @@ use tower_ratelimit::{
 };
 
 use super::{
-    structured_fields::{Item, Value, list},
+    strict_field_parser::{Item, Value, list},
     stub_limiter::answer,
 };
 

@@ -1,4 +1,4 @@
-//! A clock whose wall steps.
+//! A clock whose wall time jumps beside a monotonic one that does not.
 
 use std::sync::{
     Arc,

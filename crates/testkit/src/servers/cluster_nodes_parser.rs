@@ -1,4 +1,4 @@
-//! A node's view of its cluster.
+//! Parses the reply of CLUSTER NODES: a node's view of its cluster.
 
 /// A line of `CLUSTER NODES`.
 #[derive(Debug, Clone, PartialEq, Eq)]
