@@ -160,7 +160,7 @@ pub mod redis_operations {
     #![doc = include_str!("../docs/redis-operations.md")]
 }
 #[cfg(feature = "rules")]
-pub use tower_ratelimit_rules::reference as rules;
+pub use tower_ratelimit_rules::rule_file_reference as rules;
 pub mod security {
     //! [bypasses-page]: crate::guide::bypasses
     //! [by-user]: crate::guide::cookbook#by-user-else-by-address

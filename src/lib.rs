@@ -178,7 +178,7 @@ pub use tower_ratelimit_store as store;
 pub mod guide;
 
 pub use tower_ratelimit_client_ip::{ClientAddress, ClientAddressLayer, ClientIp};
-pub use tower_ratelimit_concurrency::{layer::ConcurrencyLayer, limit::Concurrency};
+pub use tower_ratelimit_concurrency::{concurrency_limit::Concurrency, layer::ConcurrencyLayer};
 #[doc(inline)]
 pub use tower_ratelimit_core::{
     AnyLimiter, AsyncLimiter, ConfigError, ConfigErrorKind, Decision, Headers, Key, KeyError,

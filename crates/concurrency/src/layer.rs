@@ -65,7 +65,7 @@ pub struct ConcurrencyLayer<R = ProblemJson> {
 impl ConcurrencyLayer {
     /// A layer that counts requests by the key that `extractor` finds.
     ///
-    /// The limit is a [`Concurrency`](crate::limit::Concurrency), or a `SharedConcurrency` of all nodes.
+    /// The limit is a [`Concurrency`](crate::concurrency_limit::Concurrency), or a `SharedConcurrency` of all nodes.
     ///
     /// # Panics
     ///
@@ -82,7 +82,7 @@ impl ConcurrencyLayer {
     ///
     /// # Errors
     ///
-    /// When the limit makes no sense, see [`Concurrency::check`](crate::limit::Concurrency::check).
+    /// When the limit makes no sense, see [`Concurrency::check`](crate::concurrency_limit::Concurrency::check).
     pub fn try_new(
         concurrency: impl IntoPermits,
         extractor: impl KeyExtractor,

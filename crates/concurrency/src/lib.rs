@@ -117,12 +117,12 @@
 //! ```
 //!
 //! [`ConcurrencyLayer`]: crate::layer::ConcurrencyLayer
-//! [`Concurrency`]: crate::limit::Concurrency
+//! [`Concurrency`]: crate::concurrency_limit::Concurrency
 
 mod in_flight;
 
 #[doc(hidden)]
-pub mod limit;
+pub mod concurrency_limit;
 
 #[cfg(feature = "redis")]
 mod leases;
@@ -138,9 +138,9 @@ mod shared_concurrency;
 #[cfg(feature = "redis")]
 pub use self::shared_concurrency::SharedConcurrency;
 pub use self::{
+    concurrency_limit::OwnedConcurrency,
     in_flight::{ConcurrencyBody, RequestPermits},
     layer::{ConcurrencyLimit, ResponseFuture},
-    limit::OwnedConcurrency,
     permits::IntoPermits,
 };
 #[doc(hidden)]

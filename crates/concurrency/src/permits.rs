@@ -6,8 +6,8 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 #[cfg(feature = "redis")]
 use super::leases::{Acquired, Lease, Leases};
 use super::{
+    concurrency_limit::{Concurrency, OwnedConcurrency},
     in_flight::{InFlight, Permit},
-    limit::{Concurrency, OwnedConcurrency},
 };
 use tower_ratelimit_core::{
     clock::OsClock,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    limit::OwnedConcurrency,
+    concurrency_limit::OwnedConcurrency,
     permits::{IntoPermits, PermitSource, Permits, SharedPermits},
 };
 use crate::leases::Leases;
@@ -52,7 +52,7 @@ const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// If Redis loses its data, each node reports its requests in flight with their next renewal,
 /// within a third of a lease. Until then each node enforces the limit for itself.
 ///
-/// As with a [`Concurrency`](crate::limit::Concurrency), constructors and builders never fail;
+/// As with a [`Concurrency`](crate::concurrency_limit::Concurrency), constructors and builders never fail;
 /// [`check`](Self::check) and the layer report faults.
 #[derive(Debug, Clone)]
 #[must_use]
@@ -82,8 +82,8 @@ impl SharedConcurrency {
     /// Sets the limit's name in Redis. All nodes with a limit of this name on one server count
     /// together.
     ///
-    /// Defaults to the policy's name, [`Concurrency::named`](crate::limit::Concurrency::named), with a few letters of
-    /// its digest where not all of it is accepted.
+    /// Defaults to the policy's name, [`Concurrency::named`](crate::concurrency_limit::Concurrency::named), with a
+    /// few letters of its digest where not all of it is accepted.
     ///
     /// 1 to 64 letters, digits, `-`, `_` and `.`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -125,7 +125,7 @@ impl SharedConcurrency {
     ///
     /// # Errors
     ///
-    /// Fails if [`Concurrency::check`](crate::limit::Concurrency::check) does, if the lease is shorter
+    /// Fails if [`Concurrency::check`](crate::concurrency_limit::Concurrency::check) does, if the lease is shorter
     /// than 100 milliseconds or longer than a day, or if the name has other characters than `name`
     /// accepts.
     pub fn check(&self) -> Result<(), ConfigError> {

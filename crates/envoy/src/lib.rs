@@ -61,9 +61,9 @@
 //!
 //! A module imports only from those above it, so this file can be read from the top.
 
-#[cfg(test)]
-mod protobuf_descriptors;
 pub mod protobuf_messages;
+#[cfg(test)]
+mod protobuf_test_support;
 
 pub mod lyft;
 mod protobuf_json;

@@ -468,7 +468,7 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::protobuf_descriptors::Described;
+    use crate::protobuf_test_support::Described;
 
     #[test]
     fn messages_are_as_described() {

@@ -39,7 +39,7 @@ mod combined_log_format;
 
 mod json_log_format;
 
-mod log_lines;
+mod log_parser;
 mod reordering;
 
 mod log_files;
@@ -64,7 +64,7 @@ pub use self::{
     filters::{LeftOut, RequestPattern, StatusSet},
     html_report::html,
     log_entry::KeySpec,
-    log_lines::{LogLine, read_line},
+    log_parser::{LogLine, read_line},
     replay_counts::Tally,
     settings::Settings,
     text_report::text,

@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::{
     json_log_format::{FieldNames, JsonLines},
     log_entry::Attempt,
-    log_lines::{Parsed, Parser},
+    log_parser::{Parsed, Parser},
     missing_request_parts::field_names,
     reordering::{AHEAD, seconds_of},
     settings::Settings,

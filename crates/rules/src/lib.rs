@@ -65,7 +65,7 @@ mod rule_selection;
 mod rule_set;
 mod store;
 
-pub mod reference;
+pub mod rule_file_reference;
 
 pub use tower_ratelimit_rulefile::{Format, Problem, RulesError};
 

@@ -261,7 +261,9 @@ mod redis {
         in_flight::InFlightRule,
         rule::{CountedSets, Rule},
     };
-    use tower_ratelimit_concurrency::{PermitSource, SharedConcurrency, limit::Concurrency};
+    use tower_ratelimit_concurrency::{
+        PermitSource, SharedConcurrency, concurrency_limit::Concurrency,
+    };
     use tower_ratelimit_core::{
         error::ConfigError,
         limiter::AnyLimiter,

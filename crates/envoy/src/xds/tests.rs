@@ -33,12 +33,12 @@ use crate::{
     limit_source::DescriptorSource,
     limiters_by_period::Counters,
     lyft::Rules,
-    protobuf_descriptors::Described,
     protobuf_messages::{
         Any, ClientNode, DescriptorConfig, DiscoveryRequest, DiscoveryResponse, Entry, ErrorDetail,
         RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, Struct, Unit,
         Value,
     },
+    protobuf_test_support::Described,
     settings::Settings,
 };
 use tower_ratelimit_service::{

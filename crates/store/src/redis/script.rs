@@ -107,9 +107,9 @@ pub static DECIDE: LazyLock<Script> = LazyLock::new(|| Script::new(GENERAL));
 /// The text of [`DECIDE`]. A script creates its functions anew in every call, so this one creates those of the algorithms in
 /// use only.
 pub const GENERAL: &str = concat!(
-    include_str!("script/clock.lua"),
+    include_str!("script/server_clock.lua"),
     include_str!("script/constants.lua"),
-    include_str!("script/time.lua"),
+    include_str!("script/time_arithmetic.lua"),
     "local function make(letter)\nif letter == 't' or letter == 'l' then\n",
     include_str!("script/token_bucket.lua"),
     "return TokenBucket\nelseif letter == 'f' or letter == 'c' then\n",
@@ -126,12 +126,12 @@ pub const GENERAL: &str = concat!(
 
 /// For one even token bucket, one fixed window, or one sliding window of one slice.
 pub const LONE_QUOTA: &str = concat!(
-    include_str!("script/clock.lua"),
+    include_str!("script/server_clock.lua"),
     include_str!("script/lone_quota.lua"),
 );
 
 /// For several even token buckets and windows, which are charged together or not at all, and for a window of several slices.
 pub const SEVERAL_QUOTAS: &str = concat!(
-    include_str!("script/clock.lua"),
+    include_str!("script/server_clock.lua"),
     include_str!("script/several_quotas.lua"),
 );

@@ -1,4 +1,4 @@
-//! The state of a pacer, shared by its turns and independent of its limiter; and the events that its observer receives.
+//! The state that all turns of a pacer share, independent of its limiter; and the events that its observer receives.
 
 use std::{iter::repeat_n, sync::Arc, time::Duration};
 
