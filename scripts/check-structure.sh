@@ -8,6 +8,7 @@
 #   from the file that defines the item, if the former only hands it on. Known ones stand in a list that only gets shorter;
 # - no package has more lines of code, nor the library more inner public items, than its ceiling in scripts/size.toml;
 # - no package uses an item of another one that is `doc(hidden)`, so that a patch release of one cannot break the other;
+# - paths in packages outside of the workspace, which only the nightly workflow builds, name modules and items that exist;
 # - each path in a comment, in `.ci`, `.config`, `.github` and `scripts` exists, a measured cost names its bench, and each
 #   script in Lua the functions in Rust that do the same;
 # - comments and pages keep to the rules of docs/language.md that can be counted.

@@ -13,6 +13,8 @@ OF_ONE_RELEASE = [
 ]
 # Their files stand in circles of no length, but their folders have no order.
 WITHOUT_ORDER = {"crates/shared/src", "crates/rules/src"}
+# Packages outside of the workspace, which only the nightly workflow builds.
+OUTSIDE = re.findall(r'"([^"]+)"', re.search(r"^exclude = \[(.*)\]", pathlib.Path("Cargo.toml").read_text(encoding="utf-8"), re.MULTILINE)[1])
 # Macros of one package for another stand at its root.
 MACROS = {"inner_service", "common_builder_methods"}
 
@@ -327,6 +329,32 @@ def faults_of_hidden():
                 yield f"{path}:{line}: uses `{name}`, which the documentation of {crate} leaves out"
 
 
+def unknown(root, names):
+    """The first of the names of a path that the module before it neither has as a file nor mentions."""
+    folder, file = root.parent, root
+    for name in names:
+        found = [path for path in (folder / f"{name}.rs", folder / name / "mod.rs") if path.exists()]
+        if not found:
+            return None if re.search(rf"\b{name}\b|::\*", code_of(file.read_text(encoding="utf-8"))[0]) else name
+        folder, file = folder / name, found[0]
+
+
+def faults_of_outside():
+    """Paths in packages outside of the workspace that name nothing in their own crate, the library's packages or testkit."""
+    name_of = lambda manifest: re.search(r'^name = "(.*)"', manifest.read_text(encoding="utf-8"), re.MULTILINE)[1]
+    libraries = [path for folder in (".", "crates/*", *OUTSIDE) for path in pathlib.Path().glob(f"{folder}/src/lib.rs")]
+    roots = {name_of(path.parents[1] / "Cargo.toml").replace("-", "_"): path for path in libraries}
+    for file in sorted(path for package in OUTSIDE for path in pathlib.Path(package).rglob("*.rs") if "target" not in path.parts):
+        code, _ = code_of(file.read_text(encoding="utf-8"))
+        paths = [(use.start(), path) for use in USE.finditer(code) for path, _ in expanded(use[2])]
+        paths += [(at.start(), at[0].split("::")) for at in re.finditer(r"(?<![\w:$])\w+(?:::\w+)+", USE.sub(blanked, code))]
+        own = [folder / name for folder in file.parents for name in ("lib.rs", "main.rs") if (folder / name).exists()]
+        for at, (first, *names) in paths:
+            root = own[0] if first == "crate" and own else roots.get(first)
+            if root and (name := unknown(root, names)):
+                yield f"{file}:{code.count(chr(10), 0, at) + 1}: {root} leads to no `{name}`"
+
+
 def blanked(found):
     """The text that was found, without anything but its lines."""
     return re.sub(r"[^\n]", " ", found[0])
@@ -353,6 +381,7 @@ def main():
     faults = [fault for src in CRATES for fault in faults_of_crate(src)]
     faults += [fault for folder in WITHOUT_BOOL_MATCHES for fault in faults_of_matches(folder)]
     faults += faults_of_hidden()
+    faults += dict.fromkeys(faults_of_outside())
     if faults:
         sys.exit("\n".join(faults))
 
