@@ -2,7 +2,6 @@
 //! a body that a rule needs.
 
 use std::{
-    collections::HashMap,
     future::{Future, poll_fn},
     pin::pin,
     sync::{
@@ -53,7 +52,7 @@ use crate::{
 };
 use tower_ratelimit_service::{
     admin::Room,
-    connections::{ConnectionSlots, Peer, PerClient, RequestBody},
+    connections::{ConnectionSlots, KeyCounts, Peer, PerClient, RequestBody},
     cors::CorsFields,
     errors::ServeError,
     metrics::{GATEWAY_DURATION, GATEWAY_REQUESTS, REFUSED_WAITS},
@@ -321,11 +320,9 @@ pub(crate) struct BodyWaits {
     declared: DeclaredLayer,
     room: Arc<Semaphore>,
     /// The requests of each client that wait.
-    clients: Arc<Clients>,
+    clients: Arc<KeyCounts>,
     refused: Counter,
 }
-
-type Clients = Mutex<HashMap<Key, usize>>;
 
 /// The end of a wait before the body's end.
 enum Ended {
@@ -372,7 +369,7 @@ impl BodyWaits {
         let mut reading = pin!(layer.read(request.parts, body));
         let read = match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
             Poll::Ready(read) => read,
-            Poll::Pending => match (Wait::begin(&self.clients, client), self.room.try_acquire()) {
+            Poll::Pending => match (self.clients.enter(client, MOST), self.room.try_acquire()) {
                 (Some(_wait), Ok(_place)) => reading.await,
                 (None, _) => {
                     self.refused.increment(1);
@@ -428,7 +425,7 @@ impl BodyWaits {
             if poll_fn(|cx| Poll::Ready(denied.as_mut().poll(cx).is_ready())).await {
                 return Ended::Decided;
             }
-            let Some(_wait) = Wait::begin(&clients, client) else {
+            let Some(_wait) = clients.enter(client, MOST) else {
                 return Ended::Refused;
             };
             let Ok::<OwnedSemaphorePermit, _>(_place) = room.try_acquire_owned() else {
@@ -436,40 +433,6 @@ impl BodyWaits {
             };
             denied.await;
             Ended::Decided
-        }
-    }
-}
-
-/// A request that waits, of a client; it ends on drop.
-struct Wait {
-    clients: Arc<Clients>,
-    client: Key,
-}
-
-impl Wait {
-    /// `None` if the client has too many.
-    fn begin(clients: &Arc<Clients>, client: Key) -> Option<Self> {
-        let mut counts = clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(client.clone()).or_default();
-        if *count >= MOST {
-            return None;
-        }
-        *count += 1;
-        Some(Self {
-            clients: Arc::clone(clients),
-            client,
-        })
-    }
-}
-
-impl Drop for Wait {
-    fn drop(&mut self) {
-        let mut counts = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.client);
-            }
         }
     }
 }
@@ -572,18 +535,5 @@ mod tests {
             let result = is_valid_in(Version::HTTP_2, uri, hosts);
             assert_eq!(result, is_valid, "{uri} {hosts:?}");
         }
-    }
-
-    #[test]
-    fn client_has_few_requests_that_wait() {
-        let clients = Arc::default();
-        let begin = |client: u64| Wait::begin(&clients, Key::from(client));
-        let mut waits: Vec<_> = (0..MOST).filter_map(|_| begin(1)).collect();
-        assert_eq!(waits.len(), MOST);
-        assert!(begin(1).is_none() && begin(2).is_some());
-        waits.pop();
-        assert!(begin(1).is_some() && begin(1).is_some());
-        waits.clear();
-        assert!(clients.lock().unwrap().is_empty());
     }
 }

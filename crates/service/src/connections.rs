@@ -37,7 +37,7 @@ use self::{connection::connection, slots::Slot};
 pub use self::{
     connection::{ConnectionLimits, MAX_CONNECTIONS, MAX_FIELDS},
     request_body::RequestBody,
-    slots::{ConnectionCounts, ConnectionSlots, PerClient},
+    slots::{ConnectionCounts, ConnectionSlots, KeyCounts, PerClient},
 };
 use crate::{
     errors::ServeError,

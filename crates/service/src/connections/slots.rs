@@ -42,6 +42,8 @@ pub struct ConnectionSlots {
     most: usize,
     permits: Arc<Semaphore>,
     per_client: Option<PerClient>,
+    /// The connections of each client that has a limit.
+    clients: Arc<KeyCounts>,
     begun: Instant,
     inner: Mutex<Inner>,
     /// Closed at once, since their clients had their maximum.
@@ -64,8 +66,6 @@ pub struct ConnectionCounts {
 struct Inner {
     next: u64,
     connections: HashMap<u64, Connection>,
-    /// The number of connections of each client that has a limit and at least one connection.
-    clients: HashMap<Key, usize>,
 }
 
 struct Connection {
@@ -78,8 +78,9 @@ struct Connection {
 pub(super) struct Slot {
     pub(super) id: u64,
     pub(super) activity: Arc<Activity>,
-    client: Option<Key>,
     slots: Arc<ConnectionSlots>,
+    /// Of its client, if that has a limit.
+    _of_client: Option<KeyCount>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -89,6 +90,7 @@ impl ConnectionSlots {
             most,
             permits: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
             per_client,
+            clients: Arc::default(),
             begun: Instant::now(),
             inner: Mutex::default(),
             refused: AtomicU64::new(0),
@@ -119,18 +121,18 @@ impl ConnectionSlots {
 
     /// A slot for a connection from this address; `None` if its client has its maximum.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
-        let limit = self.per_client.as_ref();
-        let limited = limit.and_then(|limit| Some((limit.most.get(), limit.key_of(address)?)));
-        let activity = Arc::new(Activity::new(self.begun));
-        let mut inner = self.inner();
-        if let Some((most, client)) = &limited {
-            let count = inner.clients.entry(client.clone()).or_default();
-            if *count >= *most {
+        let mut of_client = None;
+        if let Some(limit) = &self.per_client
+            && let Some(client) = limit.key_of(address)
+        {
+            of_client = self.clients.enter(client, limit.most.get());
+            if of_client.is_none() {
                 self.refused.fetch_add(1, Relaxed);
                 return None;
             }
-            *count += 1;
         }
+        let activity = Arc::new(Activity::new(self.begun));
+        let mut inner = self.inner();
         let id = inner.next;
         inner.next += 1;
         let connection = Connection {
@@ -141,8 +143,8 @@ impl ConnectionSlots {
         Some(Slot {
             id,
             activity,
-            client: limited.map(|(_, client)| client),
             slots: Arc::clone(self),
+            _of_client: of_client,
             permit: None,
         })
     }
@@ -197,14 +199,42 @@ impl ConnectionSlots {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut inner = self.slots.inner();
-        inner.connections.remove(&self.id);
-        if let Some(client) = &self.client
-            && let Some(count) = inner.clients.get_mut(client)
-        {
+        self.slots.inner().connections.remove(&self.id);
+    }
+}
+
+/// How many each key has of something, for those that have any.
+#[derive(Default)]
+pub struct KeyCounts(Mutex<HashMap<Key, usize>>);
+
+/// One of those that a key has, until it drops.
+pub struct KeyCount {
+    counts: Arc<KeyCounts>,
+    key: Key,
+}
+
+impl KeyCounts {
+    /// One more for a key; `None` if it has this many.
+    pub fn enter(self: &Arc<Self>, key: Key, most: usize) -> Option<KeyCount> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(key.clone()).or_default();
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        let counts = Arc::clone(self);
+        Some(KeyCount { counts, key })
+    }
+}
+
+impl Drop for KeyCount {
+    fn drop(&mut self) {
+        let Self { counts, key } = self;
+        let mut counts = counts.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(key) {
             *count -= 1;
             if *count == 0 {
-                inner.clients.remove(client);
+                counts.remove(key);
             }
         }
     }
