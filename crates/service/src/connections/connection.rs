@@ -13,13 +13,12 @@ use axum::{
     extract::Request,
     response::{IntoResponse as _, Response},
 };
-use http::StatusCode;
-use hyper::{
-    body::Incoming,
-    server::conn::{http1, http2},
-    service::service_fn,
+use http::{StatusCode, Version};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto::Builder,
 };
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
@@ -58,34 +57,27 @@ pub(super) async fn connection<I, F, A>(
     F: Fn(Request<RequestBody>) -> A + Send + 'static,
     A: Future<Output = Response> + Send + 'static,
 {
-    let timer = Arc::new(ConnectionTimer::new(
-        limits.idle,
-        Arc::clone(&slot.activity),
-    ));
-    let mut io = TimedIo::new(io, Arc::clone(&timer), slot);
-    match timeout(HEADER_TIME, io.is_http2()).await {
-        Ok(Ok(true)) => serve_http2(io, limits, &timer, answer, stopped).await,
-        Ok(Ok(false)) if limits.http1 => serve_http1(io, &timer, answer, stopped).await,
-        _ => {}
-    }
-}
-
-async fn serve_http1<I, F, A>(
-    io: TimedIo<I>,
-    timer: &Arc<ConnectionTimer>,
-    answer: F,
-    stopped: watch::Receiver<bool>,
-) where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Fn(Request<RequestBody>) -> A,
-    A: Future<Output = Response>,
-{
-    let service = service_fn(move |request| {
-        let (request, unread) = RequestBody::of_connection(request, timer);
+    let activity = Arc::clone(&slot.activity);
+    let timer = &Arc::new(ConnectionTimer::new(limits.idle, activity));
+    let mut io = TimedIo::new(io, Arc::clone(timer), slot);
+    let is_http2 = match timeout(HEADER_TIME, io.is_http2()).await {
+        Ok(Ok(is_http2)) if is_http2 || limits.http1 => is_http2,
+        _ => return,
+    };
+    let service = service_fn(move |request: Request<Incoming>| {
+        // In HTTP/1 hyper counts the fields.
+        let is_small = request.headers().len() <= MAX_FIELDS;
+        let (request, unread) = match request.version() {
+            Version::HTTP_2 => (request.map(RequestBody::of_stream), None),
+            _ => RequestBody::of_connection(request, timer),
+        };
         // Boxed, since each future around it has room for it twice, and an idle connection keeps that room.
-        let response = Box::pin(answer(request));
+        let response = is_small.then(|| Box::pin(answer(request)));
         let answer = timer.begin(async {
-            let response = response.await;
+            let response = match response {
+                Some(response) => response.await,
+                None => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response(),
+            };
             match unread {
                 Some(unread) => unread.respond(response),
                 None => response,
@@ -93,56 +85,19 @@ async fn serve_http1<I, F, A>(
         });
         async { Ok::<_, Infallible>(answer.await) }
     });
-    let mut builder = http1::Builder::new();
-    builder.max_buf_size(MAX_HEADER).max_headers(MAX_FIELDS);
-    let connection = builder.serve_connection(TokioIo::new(io), service);
-    let mut connection = pin!(connection.with_upgrades());
-    // Biased, so that the connection reads pending bytes first: one that has read nothing closes without a response.
-    tokio::select! {
-        biased;
-        _ = connection.as_mut() => return,
-        () = timer.is_over() => return,
-        () = shutdown::wait(stopped) => connection.as_mut().graceful_shutdown(),
-    }
-    tokio::select! {
-        _ = connection => {}
-        () = timer.is_over() => {}
-    }
-}
-
-async fn serve_http2<I, F, A>(
-    io: TimedIo<I>,
-    limits: ConnectionLimits,
-    timer: &Arc<ConnectionTimer>,
-    answer: F,
-    stopped: watch::Receiver<bool>,
-) where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Fn(Request<RequestBody>) -> A,
-    A: Future<Output = Response> + Send + 'static,
-{
-    let service = service_fn(move |request: Request<Incoming>| {
-        // In HTTP/1 hyper counts the fields.
-        let is_small = request.headers().len() <= MAX_FIELDS;
-        let response = is_small.then(|| Box::pin(answer(request.map(RequestBody::of_stream))));
-        let answer = timer.begin(async {
-            match response {
-                Some(response) => response.await,
-                None => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response(),
-            }
-        });
-        async { Ok::<_, Infallible>(answer.await) }
-    });
-    let builder = http2_builder(limits);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+    let builder = builder(limits);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
+    let mut connection = pin!(connection);
     // Biased, so that the connection reads pending bytes first: one that has read nothing closes without a response.
     tokio::select! {
         biased;
         _ = connection.as_mut() => return,
         () = timer.is_over() => {
-            // GOAWAY, so that a peer that reads sends no further request.
-            connection.as_mut().graceful_shutdown();
-            drop(timeout(GRACE, connection).await);
+            if is_http2 {
+                // GOAWAY, so that a peer that reads sends no further request.
+                connection.as_mut().graceful_shutdown();
+                drop(timeout(GRACE, connection).await);
+            }
             return;
         }
         () = shutdown::wait(stopped) => connection.as_mut().graceful_shutdown(),
@@ -154,10 +109,14 @@ async fn serve_http2<I, F, A>(
     }
 }
 
-/// A server with the limits of an HTTP/2 connection.
-fn http2_builder(limits: ConnectionLimits) -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+/// A server of both versions with the limits of a connection.
+fn builder(limits: ConnectionLimits) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
     builder
+        .http1()
+        .max_buf_size(MAX_HEADER)
+        .max_headers(MAX_FIELDS)
+        .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(limits.ping)
         .keep_alive_timeout(limits.ping)
