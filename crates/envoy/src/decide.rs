@@ -17,10 +17,7 @@ use tower_ratelimit::{Decision, Key, decision::Op, observe::TopKeys, reject::quo
 pub use self::lookup::DecideError;
 pub(crate) use self::lookup::invalid;
 use self::lookup::{Lookup, Overrides, look_up, look_up_entries};
-pub(crate) use self::{
-    charges::{Charged, UnitOp},
-    reservation::ReservedUnits,
-};
+pub(crate) use self::{charges::Charged, reservation::ReservedUnits};
 use crate::{
     limiters_by_period::{Charge, Counters, Measure},
     lyft::{Rules, StatsName, TooManyOrders, merge_metadata},
@@ -33,7 +30,7 @@ use crate::{
 };
 use tower_ratelimit_service::{
     options::defaults,
-    rules_source::{Count, Operation},
+    rules_source::Count,
     telemetry::{Outcome, Span},
 };
 
@@ -535,24 +532,6 @@ impl RateLimits {
     }
 }
 
-/// The operation of an operator on the counter of a charge.
-fn op_of(operation: Operation, charge: Charge) -> Op {
-    match operation {
-        Operation::Peek => with_units(charge, 0, false).count(),
-        Operation::Hit(units) => with_units(charge, units, false).count(),
-        Operation::Refund(units) => with_units(charge, units, true).count(),
-        Operation::Reset => Op::Reset,
-    }
-}
-
-fn with_units(charge: Charge, units: u64, is_refund: bool) -> Charge {
-    Charge {
-        units,
-        is_refund,
-        ..charge
-    }
-}
-
 impl RateLimits {
     /// Applies an operation to the count of these entries, under the limit or the domain of this name; `None` if no
     /// limit matches. A limit that is switched off keeps its count.
@@ -564,7 +543,7 @@ impl RateLimits {
         &self,
         name: &str,
         entries: Vec<Entry>,
-        operation: Operation,
+        operation: Op,
     ) -> Result<Option<Count>, DecideError> {
         let Some(rules) = self.rules() else {
             return Ok(None);
@@ -577,8 +556,18 @@ impl RateLimits {
         let Some(limited) = look_up_entries(&rules, &overrides, domain, entries) else {
             return Ok(None);
         };
-        let op = op_of(operation, limited.charge);
-        let charge = with_units(limited.charge, 0, false);
+        let with_units = |units, is_refund| Charge {
+            units,
+            is_refund,
+            ..limited.charge
+        };
+        let op = match operation {
+            Op::Peek(_) => with_units(0, false).count(),
+            Op::Hit(units) => with_units(units, false).count(),
+            Op::Refund(units, _) => with_units(units, true).count(),
+            other => other,
+        };
+        let charge = with_units(0, false);
         let answer = self
             .0
             .counters

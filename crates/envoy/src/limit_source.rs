@@ -13,7 +13,7 @@ use axum::{
 };
 use serde_json::json;
 use tokio::sync::watch;
-use tower_ratelimit::rules::RulesError;
+use tower_ratelimit::{decision::Op, rules::RulesError};
 use tracing::{error, info, warn};
 
 use crate::{
@@ -31,8 +31,8 @@ use tower_ratelimit_service::{
     errors::{ServeError, counted},
     metrics_text::{MetricsText, label_text},
     rules_source::{
-        BoxFuture, ControlPlaneState, Count, DescriptorLimit, Descriptors, Operation, Reloaded,
-        Source, warn_of,
+        BoxFuture, ControlPlaneState, Count, DescriptorLimit, Descriptors, Reloaded, Source,
+        warn_of,
     },
 };
 
@@ -281,7 +281,7 @@ impl Descriptors for DescriptorSource {
         &'a self,
         name: &'a str,
         descriptor: &'a str,
-        operation: Operation,
+        operation: Op,
     ) -> BoxFuture<'a, Result<Option<Count>, String>> {
         Box::pin(async move {
             let count = self.0.limits.operate(name, entries(descriptor), operation);

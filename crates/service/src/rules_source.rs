@@ -9,6 +9,7 @@ use std::{
 
 use tower_ratelimit::{
     Decision, Limiter as _, LocalLimiter, Quota,
+    decision::Op,
     limiter::QuotaChange,
     observe::TopKeys,
     rules::{Format, Problem, RulesError, RulesHandle},
@@ -78,13 +79,13 @@ pub trait Descriptors: Send + Sync {
     /// Checks a text as one of the files: its warnings, or its faults.
     fn check(&self, text: String) -> Result<Vec<String>, String>;
 
-    /// Applies an operation to the count of a descriptor, such as `user=eve`, under the limit or the domain of this
+    /// Applies a peek, a hit, a refund or a reset to the count of a descriptor, such as `user=eve`, under the limit or the domain of this
     /// name; `None` if no limit matches. The error is that of the store.
     fn operate<'a>(
         &'a self,
         name: &'a str,
         descriptor: &'a str,
-        operation: Operation,
+        operation: Op,
     ) -> BoxFuture<'a, Result<Option<Count>, String>>;
 
     /// The control plane that sends the limits, if one does.
@@ -113,16 +114,6 @@ pub struct ControlPlaneState {
     pub is_connected: bool,
     /// The version of the limits in force; empty before the first.
     pub version: String,
-}
-
-/// An operation of an operator on a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    /// Read the count.
-    Peek,
-    Hit(u64),
-    Refund(u64),
-    Reset,
 }
 
 /// The count of a descriptor after an operation.

@@ -227,17 +227,6 @@ enum Recorded {
     No,
 }
 
-/// An operation on the counter of a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum UnitOp {
-    /// Reads what is left.
-    Peek,
-    /// Takes what is left, at most this many units.
-    TakeUpTo(u64),
-    /// Counts units beyond the limit, if need be.
-    Count(u64),
-}
-
 /// The result of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Charged {
@@ -316,16 +305,17 @@ impl CountedLimit {
 }
 
 impl RateLimits {
-    /// Starts an operation on the counter of a limit. The statistics are those of reports.
+    /// Starts an operation on the counter of a limit: reads what is left, takes at most this many units of it, or counts
+    /// units beyond the limit, if need be. The statistics are those of reports.
     pub(crate) fn charge_units(
         &self,
         limit: &CountedLimit,
-        op: UnitOp,
+        op: &Op,
     ) -> Result<impl Future<Output = Result<Charged, DecideError>> + use<>, DecideError> {
         let op = match op {
-            UnitOp::Peek => limit.charge(0).count(),
-            UnitOp::TakeUpTo(most) => Op::AcquireUpTo(most),
-            UnitOp::Count(units) => limit.charge(units).count(),
+            Op::Peek(_) => limit.charge(0).count(),
+            Op::Count(units) => limit.charge(*units).count(),
+            other => other.clone(),
         };
         let pending = self
             .0

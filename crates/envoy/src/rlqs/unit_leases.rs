@@ -49,6 +49,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tokio::{sync::Notify, time::sleep};
+use tower_ratelimit::decision::Op;
 
 use super::{
     actions::{self, Actions, Buckets},
@@ -56,7 +57,7 @@ use super::{
     lease_accounts::{LEASE, Lending, Message},
 };
 use crate::{
-    decide::{Charged, CountedLimit, KeyCounter, LimitOfBucket, RateLimits, UnitOp},
+    decide::{Charged, CountedLimit, KeyCounter, LimitOfBucket, RateLimits},
     protobuf_messages::BlanketRule,
 };
 
@@ -237,8 +238,8 @@ const TICK: Duration = Duration::from_millis(250);
 /// The least time between two ticks.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// An operation, and its purpose: the account of a client, or requests in shadow mode.
-type DueOperation<T> = (T, CountedLimit, UnitOp);
+/// A peek, a count or an acquisition, and its purpose: the account of a client, or requests in shadow mode.
+type DueOperation<T> = (T, CountedLimit, Op);
 
 /// The service, as the worker uses it.
 pub(super) trait Service: Sync {
@@ -280,14 +281,13 @@ impl Units {
         let now = service.now();
         let due = self.state().operations(counters, |lending| {
             let due = lending.uncounted(now).into_iter();
-            due.map(|(row, units)| (row, UnitOp::Count(units)))
-                .collect()
+            due.map(|(row, units)| (row, Op::Count(units))).collect()
         });
         let charged = self.charge(service, due, &mut messages, Lending::counted);
         charged.await;
         let due = self.state().operations(counters, |lending| {
             let due = lending.in_need(now).into_iter();
-            due.map(|row| (row, UnitOp::Peek)).collect()
+            due.map(|row| (row, Op::Peek(1))).collect()
         });
         let due = self.amounts(service, due, &mut messages).await;
         self.charge(service, due, &mut messages, Lending::lend)
@@ -313,7 +313,7 @@ impl Units {
             };
             let amount = found.map_or(0, |found| lending.amount(place.row, found));
             if amount > 0 {
-                charges.push((place, limit, UnitOp::TakeUpTo(amount)));
+                charges.push((place, limit, Op::AcquireUpTo(amount)));
             } else if let Some(message) = lending.refuse(service.now(), place.row, found) {
                 state.add((place.row, message), self.ttl, messages);
             }
@@ -347,7 +347,7 @@ impl Units {
         let waiting = waiting.into_values();
         let counts = waiting.map(|(limit, units)| {
             let counted = limit.counted.clone();
-            ((limit, units), counted, UnitOp::Count(units))
+            ((limit, units), counted, Op::Count(units))
         });
         for (((limit, units), ..), charged) in results(limits, counts.collect()).await {
             if let Some(charged) = charged {
@@ -366,7 +366,7 @@ async fn results<T>(
     let started: Vec<_> = operations
         .map(|operation| {
             let (_, limit, op) = &operation;
-            let started = limits.charge_units(limit, *op);
+            let started = limits.charge_units(limit, op);
             (operation, started)
         })
         .collect();
@@ -418,7 +418,7 @@ impl State {
     fn operations(
         &mut self,
         counters: &HashSet<Arc<KeyCounter>>,
-        due: impl Fn(&mut Lending) -> Vec<(RowId, UnitOp)>,
+        due: impl Fn(&mut Lending) -> Vec<(RowId, Op)>,
     ) -> Vec<DueOperation<AccountPlace>> {
         let mut operations = Vec::new();
         for counter in counters {

@@ -10,14 +10,15 @@ use axum::{
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use tower_ratelimit::{
-    AnyLimiter, Decision, Key, LimiterError,
+    Decision, Key, Limiter as _,
+    decision::Op,
     rules::{Rules, RulesHandle},
 };
 
 use super::{Admin, Answer, Fields, bad, fault, log, not_found, ok};
 use crate::{
     errors::counted,
-    rules_source::{Count, Descriptors, Operation},
+    rules_source::{Count, Descriptors},
     store::Store,
 };
 
@@ -34,7 +35,7 @@ pub(super) async fn show(State(admin): State<Admin>, Query(fields): Query<Fields
         return Err(bad("rule and key are needed"));
     };
     let text = admin.text_of(key).ok_or_else(unknown_digest)?;
-    let mut answer = admin.operate(rule, &text, Operation::Peek).await?;
+    let mut answer = admin.operate(rule, &text, Op::Peek(1)).await?;
     answer["key"] = key.into();
     Ok(ok(&answer))
 }
@@ -55,9 +56,9 @@ pub(super) async fn change(
         .map_or(Some(1), Value::as_u64)
         .ok_or_else(|| bad("cost is a number"))?;
     let operation = match change.as_str() {
-        "reset" => Operation::Reset,
-        "refund" => Operation::Refund(cost),
-        "hit" => Operation::Hit(cost),
+        "reset" => Op::Reset,
+        "refund" => Op::Refund(cost, None),
+        "hit" => Op::Hit(cost),
         _ => return Err(not_found("there are reset, refund and hit")),
     };
     let text = admin.text_of(key).ok_or_else(unknown_digest)?;
@@ -65,9 +66,10 @@ pub(super) async fn change(
     answer["key"] = key.into();
     let parsed = Key::parse(&text).unwrap_or_else(|| Key::from(&*text));
     let named = admin.named(&parsed, &text);
-    let what = match operation {
-        Operation::Reset => "reset".to_owned(),
-        _ => format!("{change} of {}", counted(cost, "unit")),
+    let what = if change == "reset" {
+        change
+    } else {
+        format!("{change} of {}", counted(cost, "unit"))
     };
     log(peer, &format!("{what} under {rule}: {named}"));
     Ok(ok(&answer))
@@ -162,14 +164,9 @@ pub(super) async fn stats(State(admin): State<Admin>) -> Response {
 impl Admin {
     /// Applies an operation to a key of a rule of requests, or to the count of a descriptor such as `user=eve` of a
     /// limit or a domain.
-    async fn operate(
-        &self,
-        rule: &str,
-        key: &str,
-        operation: Operation,
-    ) -> Result<Value, Response> {
+    async fn operate(&self, rule: &str, key: &str, operation: Op) -> Result<Value, Response> {
         if let Some(auth) = self.0.source.requests()
-            && let Some(answer) = of_request(auth, (rule, key), operation).await?
+            && let Some(answer) = of_request(auth, (rule, key), operation.clone()).await?
         {
             return Ok(answer);
         }
@@ -259,7 +256,7 @@ fn rule_of<'r>(auth: &RulesHandle, rules: &'r Rules, name: &str) -> Option<&'r s
 async fn of_request(
     auth: &RulesHandle,
     (rule, key): (&str, &str),
-    operation: Operation,
+    operation: Op,
 ) -> Result<Option<Value>, Response> {
     let rules = auth.rules();
     let Some(rule) = rule_of(auth, &rules, rule) else {
@@ -272,11 +269,11 @@ async fn of_request(
     let accepted = "key is such as ip:203.0.113.7, str:alice or digest:…, as /v1/top has it";
     let parsed = Key::parse(key).ok_or_else(|| bad(accepted))?;
     let mut answer = match (limiter, operation) {
-        (Some(limiter), _) => {
-            let decision = apply(&limiter, &parsed, operation).await;
+        (Some(limiter), operation) => {
+            let decision = limiter.apply(&parsed, operation).await;
             key_json(rule, key, &decision.map_err(|error| unavailable(&error))?)
         }
-        (None, Operation::Peek) => json!({"rule": rule, "key": key, "limits": []}),
+        (None, Op::Peek(_)) => json!({"rule": rule, "key": key, "limits": []}),
         (None, _) => {
             let why =
                 format!("the rule {rule:?} has no quota: requests in flight end by themselves");
@@ -288,20 +285,6 @@ async fn of_request(
         answer["in_flight"] = json!({"policy": policy, "limit": limit, "count": count});
     }
     Ok(Some(answer))
-}
-
-/// Applies an operation to a key.
-async fn apply(
-    limiter: &AnyLimiter,
-    key: &Key,
-    operation: Operation,
-) -> Result<Decision, LimiterError> {
-    match operation {
-        Operation::Peek => limiter.peek(key, 1).await,
-        Operation::Hit(cost) => limiter.hit(key, cost).await,
-        Operation::Refund(cost) => limiter.refund(key, cost, None).await,
-        Operation::Reset => limiter.reset(key).await,
-    }
 }
 
 fn key_json(rule: &str, key: &str, decision: &Decision) -> Value {

@@ -13,6 +13,7 @@ use std::{
 use tower_ratelimit::{
     LocalStore,
     clock::{ManualClock, Timestamp},
+    decision::Op,
 };
 
 use super::{
@@ -20,13 +21,12 @@ use super::{
     simulation_clients::Clients,
 };
 use crate::{
-    decide::{BucketLimit, Charged, CountedLimit, Modes, RateLimits, UnitOp},
+    decide::{BucketLimit, Charged, CountedLimit, Modes, RateLimits},
     limiters_by_period::Counters,
     lyft::Rules,
     protobuf_messages::Entry,
     rlqs::{divided_rate::RowId, lease_accounts::Lending, simulation::random::Random},
 };
-use tower_ratelimit_service::rules_source::Operation;
 
 pub(super) const STEP: Duration = Duration::from_millis(100);
 pub(super) const TTL: Duration = Duration::from_secs(15);
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    fn charge(&self, op: UnitOp) -> Charged {
+    fn charge(&self, op: &Op) -> Charged {
         let charge = self.limits.charge_units(&self.limit, op);
         ready(charge.expect("an operation")).expect("a count")
     }
@@ -101,7 +101,7 @@ impl World {
     /// Requests of another caller. Returns the number that passes.
     fn take(&self, units: u64) -> u64 {
         (0..units)
-            .map(|_| self.charge(UnitOp::TakeUpTo(1)).units)
+            .map(|_| self.charge(&Op::AcquireUpTo(1)).units)
             .sum()
     }
 
@@ -112,7 +112,7 @@ impl World {
         };
         let refund = self
             .limits
-            .operate("d", vec![entry], Operation::Refund(units));
+            .operate("d", vec![entry], Op::Refund(units, None));
         let count = ready(refund).expect("a count");
         assert!(count.is_some(), "the limit exists");
     }
@@ -120,21 +120,21 @@ impl World {
     /// Runs a step of the worker.
     fn step(&mut self, now: Duration, clients: &mut Clients, random: &mut Random) {
         for units in std::mem::take(&mut self.owed) {
-            self.charge(UnitOp::Count(units));
+            self.charge(&Op::Count(units));
         }
         self.lending.advance(now);
         for (row, units) in self.lending.uncounted(now) {
             let charged = if self.design == Design::CountsOnce {
-                self.charge(UnitOp::Peek)
+                self.charge(&Op::Peek(1))
             } else {
-                self.charge(UnitOp::Count(units))
+                self.charge(&Op::Count(units))
             };
             if let Some(message) = self.lending.counted((now, now), row, Some(charged)) {
                 clients.send(now, row, message, random);
             }
         }
         for row in self.lending.in_need(now) {
-            let found = self.charge(UnitOp::Peek);
+            let found = self.charge(&Op::Peek(1));
             let amount = self.lending.amount(row, found);
             let message = if amount == 0 {
                 self.lending.refuse(now, row, Some(found))
@@ -162,7 +162,7 @@ impl World {
                 ..found
             };
         }
-        self.charge(UnitOp::TakeUpTo(amount))
+        self.charge(&Op::AcquireUpTo(amount))
     }
 }
 
