@@ -362,6 +362,7 @@ pub struct Modes {
     /// Header fields that Envoy adds to its responses: retry-after, draft11, legacy, envoy.
     /// Default: none.
     #[arg(long, value_name = "SETS", value_delimiter = ',')]
+    #[arg(hide_possible_values = true)]
     pub rls_headers: Vec<HeaderSet>,
     /// The body of Envoy's response to a denied client.
     #[arg(long, value_name = "BODY", default_value = "empty")]

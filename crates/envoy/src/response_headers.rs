@@ -1,11 +1,11 @@
 //! Header fields for the client, which the proxy adds to its response.
 
-use std::str::FromStr;
+use clap::ValueEnum;
 
 use crate::protobuf_messages::{Code, DescriptorStatus, HeaderValue, RateLimit, Unit};
 
 /// A set of header fields.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[non_exhaustive]
 pub enum HeaderSet {
     /// `Retry-After`, if the request is over its limit: the proxy adds fields to all responses.
@@ -22,27 +22,6 @@ pub enum HeaderSet {
 /// The names, with this prefix, of the fields with the limit, the remaining units, and the seconds to its end.
 pub(crate) fn header_names(prefix: &str) -> [String; 3] {
     ["limit", "remaining", "reset"].map(|word| format!("{prefix}-{word}"))
-}
-
-/// The names of [`HeaderSet`].
-const WORDS: [(&str, HeaderSet); 4] = [
-    ("retry-after", HeaderSet::RetryAfter),
-    ("draft11", HeaderSet::Draft11),
-    ("legacy", HeaderSet::Legacy),
-    ("envoy", HeaderSet::Envoy),
-];
-
-/// `retry-after`, `draft11`, `legacy` or `envoy`.
-impl FromStr for HeaderSet {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = WORDS.into_iter().find(|(word, _)| *word == text);
-        known.map(|(_, set)| set).ok_or_else(|| {
-            let words = WORDS.map(|(word, _)| word).join(", ");
-            format!("{text:?} is no set of headers; there are {words}")
-        })
-    }
 }
 
 /// The fields about one limit.

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use http::{
     Uri,
     uri::{Authority, Parts, PathAndQuery, Scheme},
@@ -124,10 +124,12 @@ pub struct ToUpstream {
     /// The Host that the upstream receives: keep is the client's, upstream is that of --upstream, or
     /// --upstream-name.
     #[arg(long, value_name = "keep|upstream", default_value = "keep")]
+    #[arg(hide_possible_values = true)]
     pub upstream_host: UpstreamHost,
     /// The version of HTTP for the upstream: auto is the one that an https:// upstream selects, and
     /// without TLS HTTP/1.1, and HTTP/2 for gRPC. WebSockets use HTTP/1.1.
     #[arg(long, value_name = "auto|1|2", default_value = "auto")]
+    #[arg(hide_possible_values = true)]
     pub upstream_http: UpstreamHttp,
 }
 
@@ -352,7 +354,7 @@ impl ToUpstream {
 }
 
 /// The host that the upstream receives, in `Host` or `:authority`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 #[non_exhaustive]
 pub enum UpstreamHost {
     /// The client's.
@@ -363,42 +365,19 @@ pub enum UpstreamHost {
     Upstream,
 }
 
-impl FromStr for UpstreamHost {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "keep" => Ok(Self::Keep),
-            "upstream" => Ok(Self::Upstream),
-            _ => Err("it is keep or upstream".to_owned()),
-        }
-    }
-}
-
 /// The versions of HTTP for the upstream. WebSockets use HTTP/1.1 in each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 #[non_exhaustive]
 pub enum UpstreamHttp {
     /// By TLS the version that the upstream selects by ALPN. Without TLS HTTP/1.1, and HTTP/2 for gRPC.
     #[default]
     Auto,
     /// HTTP/1.1.
+    #[value(name = "1")]
     Http1,
     /// HTTP/2, without TLS too.
+    #[value(name = "2")]
     Http2,
-}
-
-impl FromStr for UpstreamHttp {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "1" => Ok(Self::Http1),
-            "2" => Ok(Self::Http2),
-            _ => Err("it is auto, 1 or 2".to_owned()),
-        }
-    }
 }
 
 #[cfg(test)]

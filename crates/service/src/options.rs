@@ -43,15 +43,6 @@ pub fn time(text: &str) -> Result<Duration, String> {
         .map_err(|error| error.to_string())
 }
 
-/// True for `on`, false for `off`.
-pub(crate) fn on_or_off(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("is on or off".to_owned()),
-    }
-}
-
 /// The settings of a command line that has only these arguments, which are valid.
 pub fn defaults<S: Args>(arguments: &[&str]) -> S {
     let command = S::augment_args(Command::new("settings").no_binary_name(true));

@@ -306,11 +306,15 @@ async fn wrong_options_about_the_upstream_prevent_the_start() {
             &["--upstream-name", "a b"],
             "--upstream-name: \"a b\" is no name of a server",
         ),
-        ("https://a", &["--upstream-http", "3"], "it is auto, 1 or 2"),
+        (
+            "https://a",
+            &["--upstream-http", "3"],
+            "possible values: auto, 1, 2",
+        ),
         (
             "https://a",
             &["--upstream-host", "b"],
-            "it is keep or upstream",
+            "possible values: keep, upstream",
         ),
         ("https://a/path", &[], "an upstream is http:// or https://"),
         ("ftp://a", &[], "an upstream is http:// or https://"),

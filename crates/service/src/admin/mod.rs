@@ -43,7 +43,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{get, post, put},
 };
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, builder::BoolishValueParser};
 use http::{
     HeaderMap, StatusCode,
     header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE},
@@ -61,7 +61,7 @@ pub use self::{
 use crate::{
     connections::{ConnectionLimits, MAX_CONNECTIONS, listen_unless_off, serve_routes},
     errors::{ServeError, counted},
-    options::{OrOff, address_or_off, defaults, on_or_off},
+    options::{OrOff, address_or_off, defaults},
     rules_source::Source,
     shutdown::Stopped,
 };
@@ -83,8 +83,8 @@ pub struct OperatorSettings {
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     pub admin_host: Vec<String>,
     /// Whether the admin service has a page of limits as they act.
-    #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_or_off)]
-    #[arg(action = ArgAction::Set)]
+    #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set)]
+    #[arg(value_parser = BoolishValueParser::new())]
     pub admin_page: bool,
     /// Reveals keys, such as addresses, to operators and in the log. Default: digests.
     #[arg(long)]
