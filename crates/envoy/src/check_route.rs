@@ -21,10 +21,8 @@ use axum::{
     routing::post,
 };
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri,
-    header::{CONTENT_TYPE, HOST},
-    request::Parts,
-    uri::Authority,
+    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header::HOST,
+    request::Parts, uri::Authority,
 };
 use serde_json::{Map, Value as Json, json};
 use tower_ratelimit::{
@@ -93,8 +91,7 @@ async fn check(
     if !answer.overflow.is_empty() {
         body["overflow"] = answer.overflow.into();
     }
-    let kind = [(CONTENT_TYPE, "application/json")];
-    Ok((status, kind, body.to_string()).into_response())
+    Ok((status, axum::Json(body)).into_response())
 }
 
 impl Checks {

@@ -7,12 +7,13 @@
 //! | `GET /readyz`, `GET /healthcheck` | 200 if the configured rules are loaded, the service is not stopping, and Redis responds (if readiness requires it); else 503, or 500 as in Envoy's reference service |
 
 use axum::{
-    Router,
+    Json, Router,
     body::Bytes,
     extract::{DefaultBodyLimit, State},
+    response::{IntoResponse as _, Response},
     routing::post,
 };
-use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
+use http::StatusCode;
 
 use crate::{
     decide::{DecideError, RateLimits},
@@ -46,35 +47,25 @@ pub(crate) fn router_ready(
         .merge(probes(is_ready))
 }
 
-async fn json(State(limits): State<RateLimits>, body: Bytes) -> Response<String> {
+async fn json(State(limits): State<RateLimits>, body: Bytes) -> Response {
     let answer = match protobuf_json::request(&body) {
         Ok(request) => limits.decide(&request).await,
         Err(fault) => Err(DecideError::Invalid(fault)),
     };
-    let (status, body, kind) = match answer {
+    match answer {
         Ok(answer) => {
             let status = match answer.overall_code() {
                 Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
                 _ => StatusCode::OK,
             };
-            (
-                status,
-                protobuf_json::response(&answer).to_string(),
-                "application/json",
-            )
+            (status, Json(protobuf_json::response(&answer))).into_response()
         }
         Err(error) => {
             let status = match error {
                 DecideError::Invalid(_) => StatusCode::BAD_REQUEST,
                 DecideError::Unavailable(_) => StatusCode::INTERNAL_SERVER_ERROR,
             };
-            (status, error.to_string(), "text/plain; charset=utf-8")
+            (status, error.to_string()).into_response()
         }
-    };
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
+    }
 }

@@ -322,7 +322,8 @@ where
             .silence
             .get_or_insert_with(|| Box::pin(progress.clone().silence(limit)));
         ready!(silence.as_mut().poll(cx));
-        Poll::Ready(Some(Err(Silent.into())))
+        let silent = "nothing has come in either direction";
+        Poll::Ready(Some(Err(silent.into())))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -333,15 +334,3 @@ where
         self.body.size_hint()
     }
 }
-
-/// No part arrived in either direction.
-#[derive(Debug)]
-struct Silent;
-
-impl fmt::Display for Silent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nothing has come in either direction")
-    }
-}
-
-impl Error for Silent {}

@@ -10,7 +10,7 @@ use std::{
 
 use axum::{
     body::{Body, Bytes},
-    response::Response,
+    response::{IntoResponse as _, Response},
 };
 use http::{
     HeaderMap, HeaderValue, StatusCode,
@@ -224,11 +224,8 @@ pub(super) fn problem(status: StatusCode) -> Response {
         r#"{{"type":"about:blank","title":"{title}","status":{}}}"#,
         status.as_u16()
     );
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    let kind = HeaderValue::from_static("application/problem+json");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
+    let kind = [(CONTENT_TYPE, "application/problem+json")];
+    (status, kind, body).into_response()
 }
 
 /// The response to a client that has too many requests at the same time.

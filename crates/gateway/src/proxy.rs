@@ -6,14 +6,11 @@ use std::{
     future::Future,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
-use axum::{
-    body::{Body, Bytes},
-    response::Response,
-};
+use axum::{body::Body, response::Response};
 use http::{
     HeaderValue, Request, StatusCode, Uri, Version,
     header::{
@@ -23,7 +20,7 @@ use http::{
     request::Parts,
     uri::{Authority, PathAndQuery},
 };
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::{sync::watch, time::timeout};
 use tower_ratelimit::{concurrency::RequestPermits, rate_limit::Spent, rules::NeedsTrailers};
@@ -356,35 +353,9 @@ fn mark_trailers(response: &mut Response) {
 /// The response without its trailers, if it is marked. The rules have to read it before.
 pub(crate) fn hide_trailers(mut response: Response) -> Response {
     match response.extensions_mut().remove::<Hidden>() {
-        Some(Hidden) => response.map(|body| Body::new(WithoutTrailers(body))),
-        None => response,
-    }
-}
-
-/// A body without its trailers.
-struct WithoutTrailers(Body);
-
-impl http_body::Body for WithoutTrailers {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        loop {
-            match ready!(Pin::new(&mut self.0).poll_frame(cx)) {
-                Some(Ok(frame)) if frame.is_trailers() => {}
-                frame => return Poll::Ready(frame),
-            }
+        Some(Hidden) if !response.body().is_end_stream() => {
+            response.map(|body| Body::from_stream(body.into_data_stream()))
         }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+        _ => response,
     }
 }

@@ -17,7 +17,7 @@ use axum::{
     body::Body,
     extract::{ConnectInfo, Request, State},
     middleware::{Next, from_fn},
-    response::Response,
+    response::{IntoResponse as _, Response},
     routing::get,
 };
 use http::{
@@ -99,15 +99,11 @@ async fn authorize(
 ) -> Response {
     let peer = peer.ip().to_canonical();
     if !auth.trusted.iter().any(|network| network.contains(&peer)) {
-        return status(StatusCode::FORBIDDEN);
+        return StatusCode::FORBIDDEN.into_response();
     }
     let request = match original(request.headers(), peer) {
         Ok(request) => request,
-        Err(fault) => {
-            let mut response = status(StatusCode::BAD_REQUEST);
-            *response.body_mut() = Body::from(fault);
-            return response;
-        }
+        Err(fault) => return (StatusCode::BAD_REQUEST, Body::from(fault)).into_response(),
     };
     let cors = CorsFields::of(auth.rules.rules().cors_origins(), request.headers());
     let mut response = match auth.limit.call(request).await {
@@ -148,12 +144,6 @@ fn by_status(mut response: Response) -> Response {
     for name in GRPC_FIELDS {
         response.headers_mut().remove(name);
     }
-    response
-}
-
-fn status(status: StatusCode) -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = status;
     response
 }
 
