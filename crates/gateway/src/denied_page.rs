@@ -1,12 +1,7 @@
 //! The gateway's own responses: problem documents, errors of JSON-RPC for calls of MCP, and the operator's page for denied
 //! requests of browsers.
 
-use std::{
-    fs::File,
-    io::Read as _,
-    path::{Path, PathBuf},
-    str,
-};
+use std::{fs::File, io::Read as _, path::PathBuf, str};
 
 use axum::{
     body::{Body, Bytes},
@@ -33,43 +28,13 @@ const MAX_PAGE: u64 = 256 * 1024;
 const PLACE: &str = "{retry_after}";
 
 /// The page of the last valid file. Clones share it.
-#[derive(Clone)]
-pub(super) struct DeniedPage(ReloadedFiles<PageFile>);
+pub(super) type DeniedPage = ReloadedFiles<PageFile>;
 
 /// The file of the page.
-struct PageFile(PathBuf);
+pub(super) struct PageFile(pub(super) PathBuf);
 
 /// A page without its places, where it is split.
-struct Page(Vec<Bytes>);
-
-impl DeniedPage {
-    /// # Errors
-    ///
-    /// When there is no such file, or it is too large or not UTF-8.
-    pub(super) fn read(path: &Path) -> Result<Self, ServeError> {
-        ReloadedFiles::new(PageFile(path.to_owned())).map(Self)
-    }
-
-    /// Reads the file again.
-    pub(super) fn reload(&self) {
-        self.0.reload();
-    }
-
-    /// Replaces the document of a denial.
-    fn replace(&self, response: &mut Response) {
-        let headers = response.headers_mut();
-        let wait = headers.get(RETRY_AFTER).map(HeaderValue::as_bytes);
-        let page = self.0.config().with_wait(wait.unwrap_or_default());
-        for (name, value) in [
-            (CONTENT_TYPE, "text/html; charset=utf-8"),
-            (CACHE_CONTROL, "no-store"),
-        ] {
-            headers.insert(name, HeaderValue::from_static(value));
-        }
-        headers.remove(CONTENT_LENGTH);
-        *response.body_mut() = Body::from(page);
-    }
-}
+pub(super) struct Page(Vec<Bytes>);
 
 impl ConfigFiles for PageFile {
     type Contents = Vec<u8>;
@@ -151,7 +116,17 @@ pub(super) fn replaced(mut response: Response, page: Option<&DeniedPage>) -> Res
     let is_denial =
         response.status() == StatusCode::TOO_MANY_REQUESTS && !is_of_upstream(&response);
     if let Some(page) = page.filter(|_| is_denial) {
-        page.replace(&mut response);
+        let headers = response.headers_mut();
+        let wait = headers.get(RETRY_AFTER).map(HeaderValue::as_bytes);
+        let page = page.config().with_wait(wait.unwrap_or_default());
+        for (name, value) in [
+            (CONTENT_TYPE, "text/html; charset=utf-8"),
+            (CACHE_CONTROL, "no-store"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        headers.remove(CONTENT_LENGTH);
+        *response.body_mut() = Body::from(page);
     }
     response
 }

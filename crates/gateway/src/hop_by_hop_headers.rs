@@ -94,28 +94,18 @@ pub(super) fn add_websocket_fields(headers: &mut HeaderMap) {
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
 }
 
-/// The fields named by `Connection` that are removed with it.
-#[derive(Clone, Copy)]
-pub(super) enum Nominated {
-    /// All: the peer wrote them itself.
-    All,
-    /// None. A trusted proxy may forward its client's `Connection` together with fields that the proxy wrote, such as
-    /// a user's name, and the client must not be able to remove those.
-    None,
-}
-
-/// Removes the fields about the incoming connection.
-pub(super) fn end_connection(headers: &mut HeaderMap, nominated: Nominated) {
+/// Removes the fields about the incoming connection, and those that its peer names in `Connection`.
+pub(super) fn end_connection(headers: &mut HeaderMap) {
     // Without a length or a host it would be another message.
     let goes = |name: &HeaderName| ![CONTENT_LENGTH, HOST].contains(name);
-    let named: Vec<HeaderName> = match nominated {
-        Nominated::All => words(headers, CONNECTION)
-            .filter_map(|name| HeaderName::from_bytes(name).ok())
-            .filter(goes)
-            .collect(),
-        Nominated::None => Vec::new(),
-    };
-    for name in named.iter().chain(&OF_CONNECTION) {
+    let named = words(headers, CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok());
+    let named: Vec<HeaderName> = named.filter(goes).collect();
+    remove(headers, &named);
+    remove(headers, &OF_CONNECTION);
+}
+
+fn remove(headers: &mut HeaderMap, names: &[HeaderName]) {
+    for name in names {
         headers.remove(name);
     }
 }
@@ -128,9 +118,11 @@ pub(super) fn receive(parts: &mut Parts, is_trusted: bool, client_field: &Header
     let takes_trailers = lists(headers, TE, "trailers");
     let is_chunked = headers.contains_key(TRANSFER_ENCODING);
     if is_trusted {
-        end_connection(headers, Nominated::None);
+        // A trusted proxy may forward its client's `Connection` together with fields that the proxy wrote, such as a
+        // user's name, and the client must not be able to remove those.
+        remove(headers, &OF_CONNECTION);
     } else {
-        end_connection(headers, Nominated::All);
+        end_connection(headers);
         forget_proxies(headers, client_field);
     }
     if takes_trailers {
@@ -153,11 +145,8 @@ pub(super) fn receive(parts: &mut Parts, is_trusted: bool, client_field: &Header
 
 /// Adds the fields of a proxy to a request for the upstream. Rules do not see these.
 pub(super) fn hand_on(headers: &mut HeaderMap, version: Version, hop: &Hop) {
-    append(
-        headers,
-        FORWARDED_FOR,
-        &hop.peer.address.ip().to_canonical().to_string(),
-    );
+    let peer = hop.peer.address.ip().to_canonical().to_string();
+    join(headers, FORWARDED_FOR, b", ", Some(peer.as_bytes()));
     let scheme = if hop.peer.is_tls { "https" } else { "http" };
     headers
         .entry(FORWARDED_PROTO)
@@ -171,9 +160,8 @@ pub(super) fn hand_on(headers: &mut HeaderMap, version: Version, hop: &Hop) {
 /// Removes the fields of proxies that a client sent, also with underscores or other signs: many servers read them as
 /// hyphens.
 fn forget_proxies(headers: &mut HeaderMap, client_field: &HeaderName) {
-    for name in OF_PROXIES.iter().chain([client_field]) {
-        headers.remove(name);
-    }
+    remove(headers, &OF_PROXIES);
+    headers.remove(client_field);
     let is_forged = |name: &&HeaderName| {
         let name = name.as_str();
         let is_sign = |letter: char| !letter.is_ascii_alphanumeric();
@@ -183,9 +171,7 @@ fn forget_proxies(headers: &mut HeaderMap, client_field: &HeaderName) {
         }
     };
     let forged: Vec<HeaderName> = headers.keys().filter(is_forged).cloned().collect();
-    for name in forged {
-        headers.remove(name);
-    }
+    remove(headers, &forged);
 }
 
 /// Joins the cookies into one line: HTTP/2 clients may send one line each (RFC 9113, 8.2.3).
@@ -194,11 +180,6 @@ fn join_cookies(headers: &mut HeaderMap) {
     if lines.next().is_some() && lines.next().is_some() {
         join(headers, COOKIE, b"; ", None);
     }
-}
-
-/// Appends an entry to a list field of one line.
-fn append(headers: &mut HeaderMap, name: HeaderName, entry: &str) {
-    join(headers, name, b", ", Some(entry.as_bytes()));
 }
 
 /// Joins all lines of a field and another one.

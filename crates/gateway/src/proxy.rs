@@ -110,7 +110,8 @@ impl Inner {
             .remove::<Hop>()
             .ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
         let (mut parts, body) = request.into_parts();
-        let client = websocket::take_upgrade(&mut parts);
+        let is_websocket = hop_by_hop_headers::requests_websocket(&parts);
+        let client = is_websocket.then(|| parts.extensions.remove()).flatten();
         let permits = parts.extensions.remove::<RequestPermits>();
         let is_grpc = is_grpc(&parts);
         let body = Upload::new(body, self.max_body);
@@ -128,7 +129,8 @@ impl Inner {
         let response = self.in_time(response, &progress, is_grpc).await?;
         let mut response = self.answer(response, client, progress, (hop.permit, permits))?;
         if hides_trailers {
-            mark_trailers(&mut response);
+            response.headers_mut().remove(TRAILER);
+            response.extensions_mut().insert(Hidden);
         }
         Ok(response)
     }
@@ -163,11 +165,7 @@ impl Inner {
         is_anew: bool,
     ) -> Result<Response<Incoming>, Refusal> {
         add_connection_fields(&mut request);
-        let response = if is_anew {
-            self.http1.request_anew(request).await
-        } else {
-            self.http1.request(request).await
-        };
+        let response = self.http1.request(request, is_anew).await;
         if response.as_ref().is_err_and(Refusal::is_connect) {
             self.http2.forget_selection();
         }
@@ -277,17 +275,11 @@ impl Inner {
             let upstream = hyper::upgrade::on(&mut response);
             let until = (self.stopped.clone(), (permit, permits));
             websocket::tunnel(client, upstream, self.silence, until);
-            hop_by_hop_headers::end_connection(
-                response.headers_mut(),
-                hop_by_hop_headers::Nominated::All,
-            );
+            hop_by_hop_headers::end_connection(response.headers_mut());
             hop_by_hop_headers::add_websocket_fields(response.headers_mut());
             return Ok(response.map(|_| Body::empty()));
         }
-        hop_by_hop_headers::end_connection(
-            response.headers_mut(),
-            hop_by_hop_headers::Nominated::All,
-        );
+        hop_by_hop_headers::end_connection(response.headers_mut());
         denied_page::mark(&mut response);
         *response.version_mut() = Version::HTTP_11;
         let silence = self.silence;
@@ -343,12 +335,6 @@ fn is_grpc(parts: &Parts) -> bool {
 /// In the extensions of a response whose trailers the rules alone read.
 #[derive(Clone, Copy)]
 struct Hidden;
-
-/// Marks a response whose trailers the rules alone read.
-fn mark_trailers(response: &mut Response) {
-    response.headers_mut().remove(TRAILER);
-    response.extensions_mut().insert(Hidden);
-}
 
 /// The response without its trailers, if it is marked. The rules have to read it before.
 pub(crate) fn hide_trailers(mut response: Response) -> Response {

@@ -5,7 +5,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::Poll,
@@ -73,7 +73,8 @@ pub(crate) struct CheckedProxy {
     max_body: u64,
     draining: Draining,
     answers: Answers,
-    malformed: MalformedClients,
+    /// Whether a trusted proxy that names no client has been logged.
+    has_warned: AtomicBool,
 }
 
 impl CheckedProxy {
@@ -102,7 +103,7 @@ impl CheckedProxy {
             max_body: settings.max_body(),
             draining,
             answers: Answers::new(),
-            malformed: MalformedClients::default(),
+            has_warned: AtomicBool::new(false),
         })
     }
 
@@ -119,7 +120,8 @@ impl CheckedProxy {
         }
         pending.respond(response.status());
         // A request sent into a closing connection would be lost.
-        if self.draining.has_begun() && !keeps_connection && !is_tunnel(&response) {
+        let is_tunnel = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if self.draining.has_begun() && !keeps_connection && !is_tunnel {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
         }
@@ -139,9 +141,10 @@ impl CheckedProxy {
         let is_trusted = client_ip.trusts(peer.address.ip());
         hop_by_hop_headers::receive(&mut parts, is_trusted, client_ip.header_name());
         if is_trusted {
-            self.malformed.check(client_ip, &parts);
+            check_client(client_ip, &parts, &self.has_warned);
         }
-        let page = self.page_for(&parts.headers);
+        let page = self.page.as_ref();
+        let page = page.filter(|_| denied_page::prefers_html(&parts.headers));
         let body = match self.bodies.read_call(&mut parts, body, peer).await {
             Ok(body) => self.bodies.read(&mut parts, body, peer).await,
             Err(refusal) => return Ok(refusal),
@@ -171,12 +174,6 @@ impl CheckedProxy {
         };
         let place = Arc::clone(semaphore).try_acquire_owned();
         place.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
-    }
-
-    /// The page for a denial of this request.
-    fn page_for(&self, headers: &HeaderMap) -> Option<&DeniedPage> {
-        let page = self.page.as_ref();
-        page.filter(|_| denied_page::prefers_html(headers))
     }
 
     /// The slots of the clients' connections.
@@ -228,10 +225,6 @@ fn followed(body: ConcurrencyBody<SpendBody<Body>>) -> Body {
         Ok(charged) => charged.try_into_inner().unwrap_or_else(Body::new),
         Err(held) => Body::new(held),
     }
-}
-
-fn is_tunnel(response: &Response) -> bool {
-    response.status() == StatusCode::SWITCHING_PROTOCOLS
 }
 
 /// Whether the body has no coding except chunked: the upstream would not learn about another one (RFC 9112, 6.1).
@@ -287,22 +280,13 @@ fn has_valid_host(parts: &Parts) -> bool {
     }
 }
 
-/// Whether the warning has been logged.
-#[derive(Default)]
-pub(crate) struct MalformedClients(AtomicBool);
-
-impl MalformedClients {
-    /// Checks a request of a trusted proxy.
-    pub(crate) fn check(&self, client_ip: &ClientIp, parts: &Parts) {
-        if self.0.load(Ordering::Relaxed) {
-            return;
-        }
-        let Ok(client) = client_ip.resolve(parts) else {
-            return;
-        };
-        if client.origin() != AddressOrigin::Malformed || self.0.swap(true, Ordering::Relaxed) {
-            return;
-        }
+/// Checks a request of a trusted proxy.
+fn check_client(client_ip: &ClientIp, parts: &Parts, has_warned: &AtomicBool) {
+    if !has_warned.load(Ordering::Relaxed)
+        && let Ok(client) = client_ip.resolve(parts)
+        && client.origin() == AddressOrigin::Malformed
+        && !has_warned.swap(true, Ordering::Relaxed)
+    {
         let (proxy, field) = (client.ip(), client_ip.header_name());
         warn!(
             "the trusted proxy {proxy} wrote no address into {field}: such requests count as its own; this is logged once"

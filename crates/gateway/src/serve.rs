@@ -19,7 +19,7 @@ use tower_ratelimit::{
 use tracing::info;
 
 use crate::{
-    denied_page::{CallOrProblem, DeniedPage},
+    denied_page::{CallOrProblem, DeniedPage, PageFile},
     request_checks::CheckedProxy,
     settings::Settings,
     upstream::TlsToUpstream,
@@ -151,8 +151,8 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let (rules, store) = settings.rules()?;
     warn_of(rules.warnings());
     let certificates = Certificates::new(&settings)?;
-    let page = settings.denied_page.as_deref().map(DeniedPage::read);
-    let page = page.transpose()?;
+    let page = settings.denied_page.clone().map(PageFile);
+    let page = page.map(DeniedPage::new).transpose()?;
     let (listener, address) = listen(settings.listen, "--listen").await?;
     let operators = AdminListener::listen(&settings.operators).await?;
     let http = match settings.http {
@@ -182,8 +182,8 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let metrics = metrics.map(|metrics| metrics.with_connections(connections));
     let admin = limits.admin(settings.operators.clone(), &running);
     // The counters of the running server exist before the metrics are served.
-    let (stop, stopped) = shutdown::stop();
-    let mut servers = JoinSet::new();
+    let (side_stop, stopped) = shutdown::stop();
+    let mut side_servers = JoinSet::new();
     if let (Some((listener, _)), Some(metrics)) = (http, &metrics) {
         let draining = running.draining.clone();
         let needed = settings.store.ready_needs_store.then(|| store.clone());
@@ -191,23 +191,17 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
             probes(move || !draining.has_begun() && needed.as_ref().is_none_or(Store::is_up));
         let routes = metrics.router().merge(probes);
         let limits = ConnectionLimits::http(MAX_CONNECTIONS);
-        servers.spawn(serve_routes(
-            listener,
-            None,
-            limits,
-            routes,
-            stopped.clone(),
-        ));
+        let until = stopped.clone();
+        side_servers.spawn(serve_routes(listener, None, limits, routes, until));
     }
     if let Some(listener) = operators {
-        servers.spawn(admin.serve(listener, Router::new(), stopped));
+        side_servers.spawn(admin.serve(listener, Router::new(), stopped));
     }
-    let side_servers = SideServers { servers, stop };
     let reload = || {
         limits.reload();
         certificates.reload();
     };
-    let end = running.end(settings.drain, side_servers);
+    let end = running.end(settings.drain, (side_servers, side_stop));
     let lifetime = shutdown::run(signals, reload, end);
     tokio::select! {
         () = tls::watch_during(lifetime, || certificates.reload()) => {}
@@ -293,27 +287,18 @@ impl Running {
 
     /// Announces the end on each connection for the drain time. Then accepts no more requests, and waits for active
     /// requests and tunnels. The side servers stop last, since their probes report the state. False on timeout.
-    async fn end(self, drain: Duration, side_servers: SideServers) -> bool {
+    async fn end(
+        self,
+        drain: Duration,
+        (mut side_servers, side_stop): (JoinSet<()>, Stop),
+    ) -> bool {
         self.draining.begin();
         let all = async {
             drop(self.server.await);
             self.proxy.all_answered().await;
-            side_servers.end().await;
+            side_stop.now();
+            while side_servers.join_next().await.is_some() {}
         };
         shutdown::drain(drain, &self.stop, all).await
-    }
-}
-
-/// The servers of metrics, probes and operators.
-struct SideServers {
-    servers: JoinSet<()>,
-    stop: Stop,
-}
-
-impl SideServers {
-    /// Accepts no more requests, and completes the active ones.
-    async fn end(mut self) {
-        self.stop.now();
-        while self.servers.join_next().await.is_some() {}
     }
 }

@@ -353,7 +353,7 @@ mod kept_connections {
             if is_old {
                 kept.age(LIFETIME);
             }
-            let response = kept.request(request(&uri)).await.unwrap();
+            let response = kept.request(request(&uri), false).await.unwrap();
             let body = axum::body::Body::new(response.into_body());
             to_bytes(body, 1).await.unwrap();
             // The connection returns to the pool in a task of its own.

@@ -230,22 +230,18 @@ impl Http1Connections {
         }
     }
 
-    /// Sends a request on a kept connection, or on a new one.
+    /// Sends a request on a kept connection or a new one, and on a new one for itself if it `is_anew`.
     pub(crate) async fn request(
         &self,
         request: Request<Upload>,
+        is_anew: bool,
     ) -> Result<Response<Incoming>, Refusal> {
-        let client = self.keeping();
-        client.request(request).await.map_err(Refusal::Http1)
-    }
-
-    /// Sends a request on a new connection.
-    pub(crate) async fn request_anew(
-        &self,
-        request: Request<Upload>,
-    ) -> Result<Response<Incoming>, Refusal> {
-        let response = self.opening.request(request).await;
-        response.map_err(Refusal::Http1)
+        let response = if is_anew {
+            self.opening.request(request)
+        } else {
+            self.keeping().request(request)
+        };
+        response.await.map_err(Refusal::Http1)
     }
 
     /// Makes the kept connections this much older.

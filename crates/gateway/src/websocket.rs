@@ -2,7 +2,6 @@
 
 use std::{io, pin::pin, time::Duration};
 
-use http::request::Parts;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -11,10 +10,7 @@ use tokio::{
 };
 use tower_ratelimit::concurrency::RequestPermits;
 
-use crate::{
-    bodies::Progress,
-    hop_by_hop_headers::{RequestPermit, requests_websocket},
-};
+use crate::{bodies::Progress, hop_by_hop_headers::RequestPermit};
 use tower_ratelimit_service::shutdown;
 
 /// The most bytes that a tunnel reads from one end before it writes them to the other.
@@ -23,14 +19,6 @@ const PART: usize = 8 * 1024;
 /// The longest silence after one end has ended. A WebSocket is of no use from then on, but it holds its place and its
 /// permits while the other end stays open.
 const ENDING: Duration = Duration::from_secs(60);
-
-/// The upgrade of the client's connection, if the request is for a WebSocket.
-pub(crate) fn take_upgrade(parts: &mut Parts) -> Option<OnUpgrade> {
-    if !requests_websocket(parts) {
-        return None;
-    }
-    parts.extensions.remove()
-}
 
 /// A close frame with the code 1001, "going away".
 const CLOSE: [u8; 4] = [0x88, 2, 0x03, 0xe9];
