@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
 };
 
 use axum::{
@@ -96,13 +96,9 @@ impl DescriptorSource {
         client.transpose()
     }
 
-    /// Waits until more than `sets` sets of the control plane have been accepted, and returns their number.
-    pub(crate) async fn more_sets(&self, sets: u64) -> u64 {
-        let mut accepted = self.0.sets.subscribe();
-        match accepted.wait_for(|accepted| *accepted > sets).await {
-            Ok(accepted) => *accepted,
-            Err(_) => unreachable!("this source sends"),
-        }
+    /// The number of accepted sets of the control plane.
+    pub(crate) fn sets(&self) -> watch::Receiver<u64> {
+        self.0.sets.subscribe()
     }
 
     /// Puts a set into force. After a fault the old limits stay. The log has each fault once, however often its set comes.
@@ -293,7 +289,7 @@ impl Descriptors for DescriptorSource {
         let plane = self.0.settings.control_plane()?;
         Some(ControlPlaneState {
             address: plane.address().to_owned(),
-            is_connected: self.0.connected.get(),
+            is_connected: self.0.connected.load(Relaxed),
             version: self.version().clone(),
         })
     }

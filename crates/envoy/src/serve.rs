@@ -176,7 +176,8 @@ impl Parts {
             return;
         };
         let (source, descriptors) = (self.source.clone(), self.descriptors.clone());
-        tasks.spawn(client.run(move |set| descriptors.accept_set(&source, set)));
+        let accept = Arc::new(move |set| descriptors.accept_set(&source, set));
+        tasks.spawn(client.run(accept));
         if plane.xds_force_start {
             return;
         }
@@ -184,24 +185,7 @@ impl Parts {
             "waiting for the limits of the control plane {}",
             plane.address()
         );
-        self.descriptors.more_sets(0).await;
-    }
-
-    /// Calls `changed` with [`serves_limits`] after each set of the control plane; never
-    /// completes.
-    fn follow_limits<F: AsyncFn(bool) + Send + 'static>(
-        &self,
-        changed: F,
-    ) -> impl Future<Output = ()> + use<F> {
-        let (descriptors, settings) = (self.descriptors.clone(), self.settings.clone());
-        let limits = self.limits.clone();
-        async move {
-            let mut sets = 0;
-            loop {
-                sets = descriptors.more_sets(sets).await;
-                changed(serves_limits(&settings, &limits)).await;
-            }
-        }
+        drop(self.descriptors.sets().wait_for(|sets| *sets > 0).await);
     }
 
     /// Reads the rules and the certificates again, and connects to Redis anew.
@@ -360,8 +344,10 @@ struct Servers {
     health: HealthReporter,
     draining: Draining,
     stop: Stop,
+        let mut sets = parts.descriptors.sets();
 }
 
+        let (settings, limits) = (parts.settings.clone(), parts.limits.clone());
 impl Servers {
     /// Serves on all listeners.
     async fn start(parts: &Parts, listeners: Listeners) -> Self {
@@ -370,9 +356,12 @@ impl Servers {
         let has_limits = serves_limits(&parts.settings, &parts.limits);
         set_health(&health, has_limits, ServingStatus::Serving).await;
         let (mut health_task, followed) = (JoinSet::new(), health.clone());
-        health_task.spawn(parts.follow_limits(async move |serves_limits| {
-            set_health(&followed, serves_limits, ServingStatus::Serving).await;
-        }));
+        health_task.spawn(async move {
+            while sets.changed().await.is_ok() {
+                let has_limits = serves_limits(&settings, &limits);
+                set_health(&followed, has_limits, ServingStatus::Serving).await;
+            }
+        });
         let draining = Draining::default();
         let mut running = JoinSet::new();
 

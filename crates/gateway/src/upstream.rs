@@ -49,7 +49,7 @@ use crate::{
 };
 use tower_ratelimit_service::{
     connections::MAX_FIELDS,
-    errors::ServeError,
+    errors::{ServeError, sources},
     metrics::UPSTREAM_ERRORS,
     tls::{PemFiles, ReloadedFiles},
 };
@@ -635,15 +635,6 @@ impl Cause {
 fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
     let of_stream = error.downcast_ref().and_then(rustls_error);
     error.is::<TlsError>() || of_stream.is_some()
-}
-
-/// The sources of an error.
-fn sources<'e>(
-    error: &'e (dyn Error + 'static),
-) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
-    std::iter::successors(error.source(), |error: &&'e (dyn Error + 'static)| {
-        (*error).source()
-    })
 }
 
 /// The failures of one upstream.

@@ -1,4 +1,4 @@
-//! The error of a service that did not start, and numbers in texts.
+//! The error of a service that did not start, the sources of errors, and parts of texts.
 
 use std::{error::Error, fmt};
 
@@ -23,11 +23,32 @@ pub fn fault(place: &str, error: &dyn Error) -> ServeError {
     ServeError(text)
 }
 
+/// The sources of an error.
+pub fn sources<'e>(
+    error: &'e (dyn Error + 'static),
+) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(error.source(), |error: &&'e (dyn Error + 'static)| {
+        (*error).source()
+    })
+}
+
 /// `1 limit`, `2 limits`.
 pub fn counted(number: impl TryInto<u64>, noun: &str) -> String {
     let number = number.try_into().unwrap_or(u64::MAX);
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")
+}
+
+/// A text of at most this many bytes, and a mark if more was cut off.
+pub fn shortened(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let mut end = most;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &text[..end])
 }
 
 #[cfg(test)]

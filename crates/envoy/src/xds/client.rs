@@ -5,11 +5,12 @@ use std::{
     hash::{BuildHasher as _, RandomState},
     pin::pin,
     str::FromStr as _,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
 use http::uri::PathAndQuery;
+use hyper::client::conn::http2::SendRequest;
 use tokio::{
     sync::mpsc,
     task::spawn_blocking,
@@ -18,15 +19,17 @@ use tokio::{
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{
     Code, Request, Status,
+    body::Body,
     client::Grpc,
     metadata::{Ascii, MetadataKey, MetadataMap, MetadataValue},
 };
 use tonic_prost::ProstCodec;
+use tower::service_fn;
 use tracing::{info, warn};
 
 use super::{
     ControlPlane,
-    connection::{Channel, Connected, begin, causes, had_too_many_pings, open},
+    connection::{Connected, begin, causes, had_too_many_pings, open},
     resources::TYPE_URL,
 };
 use crate::protobuf_messages::{
@@ -45,12 +48,7 @@ const CONNECT_TIME: Duration = Duration::from_secs(20);
 const RARE_PINGS: Duration = Duration::from_secs(310);
 
 /// Puts a set of limits into force, or returns its faults.
-pub(crate) trait Accept:
-    Fn(DiscoveryResponse) -> Result<(), String> + Send + Sync + 'static
-{
-}
-
-impl<F: Fn(DiscoveryResponse) -> Result<(), String> + Send + Sync + 'static> Accept for F {}
+pub(crate) type Accept = Arc<dyn Fn(DiscoveryResponse) -> Result<(), String> + Send + Sync>;
 
 /// The client of a control plane.
 pub(crate) struct Client {
@@ -97,13 +95,12 @@ impl Client {
     }
 
     /// Follows the control plane; never completes.
-    pub(crate) async fn run(mut self, accept: impl Accept) {
-        let accept = Arc::new(accept);
+    pub(crate) async fn run(mut self, accept: Accept) {
         let mut backoff = Backoff::new(&self.plane);
         loop {
             let begun = Instant::now();
             let end = self.connect_once(&accept).await;
-            self.connected.set(false);
+            self.connected.store(false, Relaxed);
             if !matches!(end, End::Unconnected(_)) {
                 backoff.connected(begun.elapsed());
             }
@@ -132,7 +129,7 @@ impl Client {
     }
 
     /// Opens a connection, and follows the stream until its end.
-    pub(super) async fn connect_once(&mut self, accept: &Arc<impl Accept>) -> End {
+    pub(super) async fn connect_once(&mut self, accept: &Accept) -> End {
         let io = match timeout(CONNECT_TIME, open(&self.plane)).await {
             Ok(Ok(io)) => io,
             Ok(Err(fault)) => return End::Unconnected(fault),
@@ -159,17 +156,18 @@ impl Client {
     }
 
     /// Opens a stream, and replies until its end.
-    async fn follow(&mut self, channel: Channel, accept: &Arc<impl Accept>) -> Result<(), Status> {
+    async fn follow(
+        &mut self,
+        mut channel: SendRequest<Body>,
+        accept: &Accept,
+    ) -> Result<(), Status> {
         let (requests, outgoing) = mpsc::channel(1);
         send(&requests, self.first_request()).await?;
         let mut request = Request::new(ReceiverStream::new(outgoing));
         *request.metadata_mut() = self.headers.clone();
+        let channel = service_fn(move |call| channel.send_request(call));
         let mut client = Grpc::with_origin(channel, self.plane.xds.clone().unwrap_or_default())
             .max_decoding_message_size(self.plane.xds_max_message_bytes);
-        client
-            .ready()
-            .await
-            .map_err(|error| Status::from_error(Box::new(error)))?;
         let codec = ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default();
         // A control plane without a set for this service sends no header until it has one.
         let responses = client.streaming(request, PathAndQuery::from_static(METHOD), codec);
@@ -183,7 +181,7 @@ impl Client {
         &mut self,
         responses: impl Stream<Item = Result<DiscoveryResponse, Status>>,
         requests: &mpsc::Sender<DiscoveryRequest>,
-        accept: &Arc<impl Accept>,
+        accept: &Accept,
     ) -> Result<(), Status> {
         let mut responses = pin!(responses);
         let mut backoff = Backoff::of_rejections(&self.plane);
@@ -234,7 +232,7 @@ impl Client {
     pub(super) async fn reply(
         &mut self,
         response: DiscoveryResponse,
-        accept: &Arc<impl Accept>,
+        accept: &Accept,
     ) -> DiscoveryRequest {
         let (version, nonce) = (response.version_info.clone(), response.nonce.clone());
         let accept = Arc::clone(accept);

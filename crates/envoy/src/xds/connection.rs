@@ -3,20 +3,15 @@
 use std::{
     error::Error,
     future::Future,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
-use http::{Request, Response, Uri, uri::Scheme};
-use hyper::{
-    body::Incoming,
-    client::conn::http2::{self, SendRequest},
-};
+use http::{Uri, uri::Scheme};
+use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -25,11 +20,10 @@ use tokio::{
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 use tokio_util::io::InspectReader;
 use tonic::body::Body;
-use tower::Service;
 
 use super::ControlPlane;
 use tower_ratelimit_service::{
-    errors::ServeError,
+    errors::{ServeError, sources},
     tls::{ConfigFiles as _, PemFiles},
 };
 
@@ -39,46 +33,24 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// The text of an error and of its causes.
 pub(super) fn causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
+    for next in sources(error).map(ToString::to_string) {
         // Several errors repeat their cause.
         if !text.contains(&next) {
             text += &format!(": {next}");
         }
-        cause = error.source();
     }
     text
 }
 
 /// Whether the connection ended because of too many pings. Servers of gRPC accept one in 5 minutes by default.
 pub(super) fn had_too_many_pings(error: &(dyn Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        let reason = error
-            .downcast_ref::<h2::Error>()
-            .and_then(h2::Error::reason);
-        if reason == Some(h2::Reason::ENHANCE_YOUR_CALM) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    let errors = [error].into_iter().chain(sources(error));
+    let mut errors = errors.filter_map(|error| error.downcast_ref());
+    errors.any(|error: &h2::Error| error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
 }
 
-/// Whether the control plane is connected: it has sent something on a connection that is open. Clones share the state.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Connected(Arc<AtomicBool>);
-
-impl Connected {
-    pub(crate) fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set(&self, connected: bool) {
-        self.0.store(connected, Ordering::Relaxed);
-    }
-}
+/// Whether the control plane is connected: it has sent something on a connection that is open.
+pub(crate) type Connected = Arc<AtomicBool>;
 
 /// TCP, or TLS.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -106,40 +78,22 @@ pub(super) async fn begin(
     ping_interval: Duration,
     connected: Connected,
 ) -> hyper::Result<(
-    Channel,
+    SendRequest<Body>,
     impl Future<Output = hyper::Result<()>> + Send + Unpin,
 )> {
     // Each HTTP/2 server begins with its settings, and a process that hangs sends nothing.
     let io = TokioIo::new(InspectReader::new(io, move |read| {
         if !read.is_empty() {
-            connected.set(true);
+            connected.store(true, Ordering::Relaxed);
         }
     }));
-    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+    http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(ping_interval)
         .keep_alive_timeout(PING_TIMEOUT.min(ping_interval))
         .keep_alive_while_idle(true)
         .handshake(io)
-        .await?;
-    Ok((Channel(sender), connection))
-}
-
-/// Sends calls on a connection.
-pub(super) struct Channel(SendRequest<Body>);
-
-impl Service<Request<Body>> for Channel {
-    type Response = Response<Incoming>;
-    type Error = hyper::Error;
-    type Future = Pin<Box<dyn Future<Output = hyper::Result<Self::Response>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        self.0.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
-    }
+        .await
 }
 
 /// A connector by the files as they are now, and the name that the control plane's certificate must have.

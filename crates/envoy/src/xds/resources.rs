@@ -17,13 +17,14 @@ use crate::{
         Any, DescriptorConfig, DiscoveryResponse, RateLimitConfig, RateLimitPolicy, Unit,
     },
 };
+use tower_ratelimit_service::errors::shortened;
 
 /// The type of the resources.
 pub(super) const TYPE_URL: &str =
     "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 
-/// The most bytes of the faults that the control plane receives.
-const MAX_FAULT_BYTES: usize = 4 << 10;
+/// The most bytes of the faults that the control plane receives, without the mark of what is cut off.
+const MAX_FAULT_BYTES: usize = 4_000;
 
 /// Reads a response. A set without resources has no limits.
 ///
@@ -90,17 +91,7 @@ fn place(name: &str) -> Span {
 
 /// The faults for the control plane, on one line of bounded length.
 pub(crate) fn fault_line(error: &RulesError) -> String {
-    const CUT: &str = "…";
-    let mut line = error.to_line();
-    if line.len() > MAX_FAULT_BYTES {
-        let mut end = MAX_FAULT_BYTES - CUT.len();
-        while !line.is_char_boundary(end) {
-            end -= 1;
-        }
-        line.truncate(end);
-        line += CUT;
-    }
-    line
+    shortened(&error.to_line(), MAX_FAULT_BYTES)
 }
 
 /// The path of a table; `None` for the message itself.

@@ -238,12 +238,12 @@ async fn ended<F: Future<Output = ()> + Send + 'static>(
     });
     let accepted = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&accepted);
-    let accept = move |_| {
+    let accept: Accept = Arc::new(move |_| {
         counted.fetch_add(1, Ordering::SeqCst);
         Ok(())
-    };
+    });
     let mut client = client(&address.to_string());
-    let end = client.connect_once(&Arc::new(accept)).await;
+    let end = client.connect_once(&accept).await;
     (end, accepted.load(Ordering::SeqCst))
 }
 
@@ -290,11 +290,8 @@ async fn half_a_set_changes_nothing() {
 /// A reader that fails replies with a fault.
 #[tokio::test]
 async fn panic_is_a_fault() {
-    fn broken() -> impl Accept {
-        |_| panic!("by the test")
-    }
     let mut client = client("127.0.0.1:1");
-    let accept = Arc::new(broken());
+    let accept: Accept = Arc::new(|_| panic!("by the test"));
     let reply = client.reply(DiscoveryResponse::default(), &accept);
     let reply = tokio::time::timeout(Duration::from_secs(60), reply).await;
     let detail = reply.expect("a reply").error_detail.expect("a fault");
@@ -309,13 +306,16 @@ struct Plane {
 
 impl Plane {
     /// The control plane of a client that runs until the returned one is dropped.
-    fn start(accept: impl Accept) -> Self {
+    fn start(
+        accept: impl Fn(DiscoveryResponse) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        let accept: Accept = Arc::new(accept);
         let (responses, incoming) = mpsc::channel(1);
         let (outgoing, requests) = mpsc::channel(1);
         tokio::spawn(async move {
             let mut client = client("127.0.0.1:1");
             let incoming = ReceiverStream::new(incoming);
-            client.answer(incoming, &outgoing, &Arc::new(accept)).await
+            client.answer(incoming, &outgoing, &accept).await
         });
         Self {
             responses,

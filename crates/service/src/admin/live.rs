@@ -38,6 +38,7 @@ use super::{
 };
 use crate::{
     decision_counts::{DecisionCounts, Totals},
+    errors::shortened,
     rules_source::{Descriptors, Source},
     store::Store,
 };
@@ -140,7 +141,7 @@ const MAX_LIMITS: usize = 50;
 /// The most denied keys of an event.
 const MAX_KEYS: usize = 20;
 
-/// The longest name of a limit or key in an event, in bytes.
+/// The longest name of a limit or key in an event, in bytes. Names come from files, and from clients.
 const MAX_NAME: usize = 200;
 
 impl Admin {
@@ -192,8 +193,8 @@ impl Admin {
         let top = self.0.source.top().report(MAX_KEYS);
         let one = |key: &TopKey| {
             json!({
-                "limit": shortened(key.policy()),
-                "key": shortened(&self.named(key.key(), &key.key().to_text())),
+                "limit": shortened(key.policy(), MAX_NAME),
+                "key": shortened(&self.named(key.key(), &key.key().to_text()), MAX_NAME),
                 "denied": key.count(),
                 "error": key.error(),
                 "passed_anyway": key.passed_anyway(),
@@ -207,7 +208,7 @@ fn limit(name: &str, histories: &Histories, history: &History, has_history: bool
     let minute = histories.minute(history);
     let now = histories.seconds(history).next_back().unwrap_or_default();
     let mut limit = json!({
-        "name": shortened(name),
+        "name": shortened(name, MAX_NAME),
         "now": counts(now),
         "minute": counts(minute),
         "least_left": history.least_left().map(|thousandths| f64::from(thousandths) / 1_000.0),
@@ -244,18 +245,6 @@ fn store(store: &Store, degraded_now: u64, earlier: &StoreStats) -> Value {
         state["call_seconds"] = json!({"p50": time(50), "p99": time(99)});
     }
     state
-}
-
-/// A name that keeps an event short. Names come from files, and from clients.
-fn shortened(name: &str) -> String {
-    if name.len() <= MAX_NAME {
-        return name.to_owned();
-    }
-    let mut end = MAX_NAME;
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}…", &name[..end])
 }
 
 /// The interval of comments while there is no event.
