@@ -38,12 +38,11 @@ pub(super) fn share(id: &BucketId, share: Share, interval: u64, ttl: Duration) -
 
 /// Units without a refill, as a token bucket of Envoy: a token a year.
 pub(super) fn units(id: &BucketId, units: u64, ttl: Duration) -> BucketAction {
-    let bucket = TokenBucket {
-        max_tokens: number(units),
-        tokens_per_fill: Some(1),
-        fill_interval: Some(seconds(YEAR)),
+    let bucket = Share {
+        tokens: 1,
+        size: units,
     };
-    assign(id, Strategy::TokenBucket(bucket), ttl)
+    share(id, bucket, YEAR, ttl)
 }
 
 /// Actions by the streams that they go to.

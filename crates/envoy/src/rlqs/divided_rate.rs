@@ -30,6 +30,42 @@ const NANO: u64 = 1_000_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct RowId(pub(super) u64);
 
+/// Values by the names of rows, in their order. Most pools have one row, so there is no room for others.
+#[derive(Debug)]
+pub(super) struct Rows<T>(pub(super) Vec<(RowId, T)>);
+
+impl<T> Rows<T> {
+    fn place(&self, id: RowId) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&id, |(id, _)| *id)
+    }
+
+    pub(super) fn get(&self, id: RowId) -> Option<&T> {
+        let at = self.place(id).ok()?;
+        self.0.get(at).map(|(_, value)| value)
+    }
+
+    pub(super) fn get_mut(&mut self, id: RowId) -> Option<&mut T> {
+        let at = self.place(id).ok()?;
+        self.0.get_mut(at).map(|(_, value)| value)
+    }
+
+    pub(super) fn get_or_insert(&mut self, id: RowId, new: impl FnOnce() -> T) -> &mut T {
+        let at = self.place(id).unwrap_or_else(|at| {
+            if self.0.len() == self.0.capacity() {
+                self.0.reserve_exact(self.0.len().max(1));
+            }
+            self.0.insert(at, (id, new()));
+            at
+        });
+        &mut self.0[at].1
+    }
+
+    pub(super) fn remove(&mut self, id: RowId) -> Option<T> {
+        let at = self.place(id).ok()?;
+        Some(self.0.remove(at).1)
+    }
+}
+
 /// The three rules. Tests break each, to see that the bound depends on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Design {
@@ -58,8 +94,7 @@ pub(super) struct Pool {
     at: Duration,
     /// Until then there may be shares that no row counts: nothing is free.
     closed_until: Duration,
-    /// In the order of their names. Most pools have one row, so there is no room for others.
-    rows: Vec<(RowId, Row)>,
+    rows: Rows<Row>,
     /// Whether a client waits for a message, or for another share.
     is_due: bool,
     /// Whether one of these has less than its part of the rate.
@@ -84,7 +119,7 @@ impl Pool {
             level: rate.burst * NANO,
             at: now,
             closed_until: Duration::ZERO,
-            rows: Vec::new(),
+            rows: Rows(Vec::new()),
             is_due: false,
             is_short: false,
             is_divided: false,
@@ -140,11 +175,9 @@ impl Pool {
             self.advance(now);
         }
         let rate = self.rate;
-        if self.place(id).is_err() {
-            self.insert(id, Row::new(now, client));
-        }
+        self.rows.get_or_insert(id, || Row::new(now, client));
         let taken = client.and_then(|client| self.take_over(now, id, client));
-        if let Some(row) = self.row_mut(id) {
+        if let Some(row) = self.rows.get_mut(id) {
             row.demand.report(now, requests, rate);
             row.awaits_answer = true;
             self.is_due = true;
@@ -157,41 +190,32 @@ impl Pool {
         if self.row(id).is_some_and(|row| !row.has_nothing()) {
             return None;
         }
-        let ended = self.rows.iter();
+        let ended = self.rows.0.iter();
         let ended = ended.filter(|(other, row)| *other != id && row.may_pass_to(client, now));
         let (taken, _) = *ended.max_by_key(|(_, row)| row.sent_at)?;
-        let (_, row) = self.rows.remove(self.place(taken).ok()?);
-        *self.row_mut(id)? = row.inherited();
+        let row = self.rows.remove(taken)?;
+        *self.rows.get_mut(id)? = row.inherited();
         #[cfg(test)]
         self.passed.push((taken, id));
         Some(taken)
     }
 
-    fn insert(&mut self, id: RowId, row: Row) {
-        if let Err(at) = self.place(id) {
-            if self.rows.len() == self.rows.capacity() {
-                self.rows.reserve_exact(self.rows.len().max(1));
-            }
-            self.rows.insert(at, (id, row));
-        }
-    }
-
     /// Ends the messages to a client. It may use its share up to the end.
     pub(super) fn leave(&mut self, now: Duration, id: RowId) {
         self.advance(now);
-        if let Some(row) = self.row_mut(id) {
+        if let Some(row) = self.rows.get_mut(id) {
             row.is_live = false;
             self.is_due = true;
         }
         if !self.design.keeps_rows_without_stream {
-            self.rows.retain(|(other, _)| *other != id);
+            self.rows.0.retain(|(other, _)| *other != id);
         }
         self.advance(now);
     }
 
     /// Whether a new pool would be the same.
     pub(super) fn is_fresh(&self) -> bool {
-        self.rows.is_empty() && self.level == self.rate.burst * NANO
+        self.rows.0.is_empty() && self.level == self.rate.burst * NANO
     }
 
     /// The messages to send now: answers to reports, and changed shares.
@@ -224,7 +248,7 @@ impl Pool {
                 }
                 self.level -= made * NANO;
                 messages.push((id, share));
-                if let Some(row) = self.row_mut(id) {
+                if let Some(row) = self.rows.get_mut(id) {
                     row.send(now, share);
                 }
             }
@@ -243,11 +267,11 @@ impl Pool {
 
     /// All rows, those of ended streams included.
     pub(super) fn rows(&self) -> impl Iterator<Item = (RowId, &Row)> {
-        self.rows.iter().map(|(id, row)| (*id, row))
+        self.rows.0.iter().map(|(id, row)| (*id, row))
     }
 
     pub(super) fn number_of_rows(&self) -> usize {
-        self.rows.len()
+        self.rows.0.len()
     }
 
     /// Counts a share that this row's client has, whatever the pool knows: it was sent at this instant, as the message
@@ -258,12 +282,10 @@ impl Pool {
         (share, sent_at, messages): (Share, Duration, u32),
     ) {
         let ends_at = sent_at + self.ttl + CUT_DELAY;
-        let mut row = Row::new(sent_at, client);
-        row.awaits_answer = false;
-        self.insert(id, row);
-        let Some(row) = self.row_mut(id) else {
-            return;
-        };
+        let row = self.rows.get_or_insert(id, || Row {
+            awaits_answer: false,
+            ..Row::new(sent_at, client)
+        });
         match row.share {
             Some(kept) if kept == share => row.sent_at = row.sent_at.max(sent_at),
             Some(_) => row.older.push((ends_at, share)),
@@ -276,30 +298,20 @@ impl Pool {
 
     /// Notes that the client may have no bucket: the next message may make a full one.
     pub(super) fn doubt_bucket(&mut self, id: RowId) {
-        if let Some(row) = self.row_mut(id) {
+        if let Some(row) = self.rows.get_mut(id) {
             row.may_lack_bucket = true;
         }
     }
 
-    fn place(&self, id: RowId) -> Result<usize, usize> {
-        self.rows.binary_search_by_key(&id, |(id, _)| *id)
-    }
-
     pub(super) fn row(&self, id: RowId) -> Option<&Row> {
-        let at = self.place(id).ok()?;
-        self.rows.get(at).map(|(_, row)| row)
-    }
-
-    fn row_mut(&mut self, id: RowId) -> Option<&mut Row> {
-        let at = self.place(id).ok()?;
-        self.rows.get_mut(at).map(|(_, row)| row)
+        self.rows.get(id)
     }
 
     /// The fair share of each client that reports. A part of the rate stays free until the pool's bucket is full: without
     /// it the bucket would stay empty, and buckets become smaller with each change.
     fn targets(&self, now: Duration) -> Vec<(RowId, Share)> {
         let reports = |row: &Row| row.is_live && now <= row.demand.reported_at + self.ttl;
-        let rows: Vec<_> = self.rows.iter().filter(|(_, row)| reports(row)).collect();
+        let rows: Vec<_> = self.rows.0.iter().filter(|(_, row)| reports(row)).collect();
         let demands: Vec<u64> = rows
             .iter()
             .map(|(_, row)| row.demand.in_interval())
@@ -377,7 +389,7 @@ impl Pool {
     /// The part of the pool that all clients may use.
     pub(super) fn held(&self) -> Share {
         let mut held = Share::default();
-        for (_, row) in &self.rows {
+        for (_, row) in &self.rows.0 {
             let counted = self.counted(row);
             held.tokens += counted.tokens;
             held.size += counted.size;
@@ -399,7 +411,7 @@ impl Pool {
     /// Refills the bucket, and ends shares.
     fn advance(&mut self, now: Duration) {
         let next_end = |pool: &Self| {
-            let rows = pool.rows.iter();
+            let rows = pool.rows.0.iter();
             rows.filter_map(|(_, row)| row.next_end(pool.ttl)).min()
         };
         while let Some(end) = next_end(self).filter(|end| *end < now) {
@@ -418,10 +430,10 @@ impl Pool {
         let most = self.rate.burst.saturating_sub(held.size) * NANO;
         let refilled = u128::from(self.level).saturating_add(refill);
         self.level = u64::try_from(refilled).map_or(most, |level| level.min(most));
-        for (_, row) in &mut self.rows {
+        for (_, row) in &mut self.rows.0 {
             self.is_due |= row.end_shares(now, self.ttl);
         }
-        self.rows.retain(|(_, row)| !row.is_over(now));
+        self.rows.0.retain(|(_, row)| !row.is_over(now));
     }
 }
 
@@ -550,7 +562,12 @@ impl StoredPool {
             level: pool.level,
             at: micros(pool.at),
             closed_until: micros(pool.closed_until),
-            rows: pool.rows.iter().map(|(id, row)| of_row(*id, row)).collect(),
+            rows: pool
+                .rows
+                .0
+                .iter()
+                .map(|(id, row)| of_row(*id, row))
+                .collect(),
         };
         [MARK, value.encode_to_vec().as_slice()].concat()
     }
@@ -579,7 +596,7 @@ impl StoredPool {
             level: value.level.min(u64::from(u32::MAX) * NANO),
             at: time(value.at).min(now),
             closed_until: time(value.closed_until).min(latest),
-            rows,
+            rows: Rows(rows),
             is_due: true,
             ..Pool::new(rate, ttl, now)
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{
     client_share::{CUT_DELAY, ClientId, DivisibleRate, Row, Share},
-    divided_rate::{Pool, RowId, StoredPool},
+    divided_rate::{Pool, RowId, Rows, StoredPool},
 };
 
 /// The most rows of a pool.
@@ -33,8 +33,7 @@ pub(super) struct PoolOfInstance {
     /// Seconds, as in the pool.
     pub(super) interval: u64,
     ttl: Duration,
-    /// In the order of their names.
-    rows: Vec<(RowId, OwnRow)>,
+    rows: Rows<OwnRow>,
     /// Rows whose end is not written.
     left: Vec<RowId>,
     /// The birth and the writes of the pool that was written last.
@@ -47,7 +46,7 @@ pub(super) struct PoolOfInstance {
 #[derive(Debug)]
 struct OwnRow {
     client: Option<ClientId>,
-    /// WrittenReports, and their requests, that are not written.
+    /// Reports, and their requests, that are not written.
     reports: u32,
     requests: u64,
     awaits_answer: bool,
@@ -115,7 +114,7 @@ impl PoolOfInstance {
             rate,
             interval: rate.interval,
             ttl,
-            rows: Vec::new(),
+            rows: Rows(Vec::new()),
             left: Vec::new(),
             seen: None,
             due_at: None,
@@ -125,7 +124,7 @@ impl PoolOfInstance {
 
     /// Whether nothing is left to do.
     pub(super) const fn is_over(&self) -> bool {
-        self.rows.is_empty() && self.left.is_empty()
+        self.rows.0.is_empty() && self.left.is_empty()
     }
 
     pub(super) fn is_due(&self, now: Duration) -> bool {
@@ -145,17 +144,7 @@ impl PoolOfInstance {
         requests: u64,
     ) {
         self.rate = rate;
-        let at = match self.place(id) {
-            Ok(at) => at,
-            Err(at) => {
-                self.rows.reserve_exact(1);
-                self.rows.insert(at, (id, OwnRow::new(client, now)));
-                at
-            }
-        };
-        let Some((_, row)) = self.rows.get_mut(at) else {
-            return;
-        };
+        let row = self.rows.get_or_insert(id, || OwnRow::new(client, now));
         row.reports += 1;
         row.requests = row.requests.saturating_add(requests);
         row.awaits_answer = true;
@@ -166,25 +155,15 @@ impl PoolOfInstance {
 
     /// Ends the messages to a client.
     pub(super) fn leave(&mut self, now: Duration, id: RowId) {
-        if let Ok(at) = self.place(id) {
-            self.rows.remove(at);
+        if self.rows.remove(id).is_some() {
             self.left.push(id);
             self.be_due(now + COLLECTED);
         }
     }
 
-    fn place(&self, id: RowId) -> Result<usize, usize> {
-        self.rows.binary_search_by_key(&id, |(id, _)| *id)
-    }
-
-    fn row_mut(&mut self, id: RowId) -> Option<&mut OwnRow> {
-        let at = self.place(id).ok()?;
-        self.rows.get_mut(at).map(|(_, row)| row)
-    }
-
     /// Whether a client of this instance may use a share.
     fn has_shares(&self, now: Duration) -> bool {
-        let mut rows = self.rows.iter();
+        let mut rows = self.rows.0.iter();
         rows.any(|(_, row)| row.live_share(now, self.ttl).is_some())
     }
 
@@ -208,7 +187,7 @@ impl PoolOfInstance {
         is_changed |= !self.left.is_empty();
         let (reports, refused) = self.write_reports(pool, redis_time);
         is_changed |= reports.len() > refused.len();
-        let sent = pool.messages_to(redis_time, |id| self.place(id).is_ok());
+        let sent = pool.messages_to(redis_time, |id| self.rows.get(id).is_some());
         is_changed |= !sent.is_empty();
         stored.writes += u64::from(is_changed);
         Applied {
@@ -226,7 +205,7 @@ impl PoolOfInstance {
     /// Writes all reports. Returns their numbers and their requests, and the rows without room.
     fn write_reports(&self, pool: &mut Pool, now: Duration) -> (Vec<WrittenReports>, Vec<RowId>) {
         let (mut reports, mut refused) = (Vec::new(), Vec::new());
-        for (id, row) in self.rows.iter().filter(|(_, row)| row.reports > 0) {
+        for (id, row) in self.rows.0.iter().filter(|(_, row)| row.reports > 0) {
             if pool.row(*id).is_none() && pool.number_of_rows() >= MAX_ROWS {
                 refused.push(*id);
             } else {
@@ -272,7 +251,7 @@ impl PoolOfInstance {
     /// this instance counts the messages of its rows. A row without a share may be new: the one before has passed to another
     /// stream.
     fn is_earlier(&self, stored: &StoredPool, now: Duration) -> bool {
-        let mut sent = self.rows.iter().filter_map(|(id, row)| {
+        let mut sent = self.rows.0.iter().filter_map(|(id, row)| {
             let sent = row.live_share(now, self.ttl)?;
             Some((stored.pool.row(*id), sent.number))
         });
@@ -289,7 +268,7 @@ impl PoolOfInstance {
         if interval == self.interval {
             return;
         }
-        for (_, row) in &mut self.rows {
+        for (_, row) in &mut self.rows.0 {
             if let Some(SentShare { share, .. }) = &mut row.sent {
                 share.tokens = (share.tokens * interval).div_ceil(self.interval);
                 row.lacks_bucket = true;
@@ -303,7 +282,7 @@ impl PoolOfInstance {
     fn restore(&mut self, pool: &mut Pool, (redis_time, now): (Duration, Duration)) -> bool {
         let mut is_changed = false;
         let is_closed = pool.is_closed(redis_time);
-        for (id, row) in &mut self.rows {
+        for (id, row) in &mut self.rows.0 {
             let in_pool = pool.row(*id).and_then(|row| row.share);
             let live = row.live_share(now, self.ttl);
             match live {
@@ -324,13 +303,13 @@ impl PoolOfInstance {
     /// Notes that an applied pool is in Redis. Returns the messages to send.
     pub(super) fn written(&mut self, applied: &Applied, now: Duration) -> Vec<ShareMessage> {
         for (id, reports, requests) in &applied.reports {
-            if let Some(row) = self.row_mut(*id) {
+            if let Some(row) = self.rows.get_mut(*id) {
                 row.reports -= reports;
                 row.requests = row.requests.saturating_sub(*requests);
             }
         }
         for id in &applied.refused {
-            if let Some(row) = self.row_mut(*id) {
+            if let Some(row) = self.rows.get_mut(*id) {
                 row.served_at = now;
             }
         }
@@ -343,7 +322,7 @@ impl PoolOfInstance {
         self.seen = Some((*birth, *writes));
         let redis_time = applied.redis_time + now.saturating_sub(applied.loaded_at);
         let mut messages = Vec::new();
-        for (id, row) in &mut self.rows {
+        for (id, row) in &mut self.rows.0 {
             let in_pool = pool.row(*id);
             row.awaits_answer = row.reports > 0 || in_pool.is_some_and(|row| row.awaits_answer);
             if let Some((share, sent_at)) = row.deliver(in_pool, now) {
@@ -360,9 +339,9 @@ impl PoolOfInstance {
 
     /// Sets when the pool is due again: soon if a client waits for a share, or for its part that others still have.
     fn schedule(&mut self, now: Duration, is_short: bool) {
-        let mut rows = self.rows.iter();
+        let mut rows = self.rows.0.iter();
         let has_reports = rows.any(|(_, row)| row.reports > 0) || !self.left.is_empty();
-        let awaits = is_short || self.rows.iter().any(|(_, row)| row.awaits_answer);
+        let awaits = is_short || self.rows.0.iter().any(|(_, row)| row.awaits_answer);
         self.due_at = if has_reports {
             Some(now)
         } else if awaits {
@@ -422,7 +401,7 @@ impl PoolOfInstance {
     /// are safe if it was not: they are returned as messages.
     pub(super) fn unanswered(&mut self, applied: &Applied, now: Duration) -> Vec<ShareMessage> {
         let (ttl, pool) = (self.ttl, &applied.stored.pool);
-        let cuts = self.rows.iter_mut().filter_map(|(id, row)| {
+        let cuts = self.rows.0.iter_mut().filter_map(|(id, row)| {
             let share = pool.row(*id)?.share?;
             let (share, age) = row.cut(share, now, ttl)?;
             Some(ShareMessage {
@@ -436,7 +415,7 @@ impl PoolOfInstance {
 
     /// Notes that Redis does not respond. Rows that have left end by themselves.
     pub(super) fn failed(&mut self, now: Duration) {
-        if self.rows.is_empty() {
+        if self.rows.0.is_empty() {
             self.left.clear();
         }
         self.due_at = Some(now + FAILED_PAUSE);
@@ -446,7 +425,7 @@ impl PoolOfInstance {
     pub(super) fn renew_without_redis(&mut self, now: Duration) -> Vec<ShareMessage> {
         let ttl = self.ttl;
         let mut messages = Vec::new();
-        for (id, row) in &mut self.rows {
+        for (id, row) in &mut self.rows.0 {
             if !row.is_overdue(now, ttl) {
                 continue;
             }
@@ -466,7 +445,7 @@ impl PoolOfInstance {
     /// The rows whose clients have waited for half of the time of a share, and get all requests allowed instead.
     pub(super) fn allow_without_redis(&mut self, now: Duration) -> Vec<RowId> {
         let ttl = self.ttl;
-        let overdue = self.rows.iter_mut();
+        let overdue = self.rows.0.iter_mut();
         let overdue = overdue.filter(|(_, row)| row.is_overdue(now, ttl));
         let allowed = overdue.map(|(id, row)| {
             row.lacks_bucket = true;
@@ -672,7 +651,7 @@ mod tests {
         pool.report(8 * SECOND, (FIRST, None), rate(), 1_000);
         let loss = found(&mut pool, &mut value, 8 * SECOND);
         assert_eq!(loss, Some(Loss::Lost));
-        let sent = |pool: &PoolOfInstance| pool.rows[0].1.sent.map(|sent| sent.share.tokens);
+        let sent = |pool: &PoolOfInstance| pool.rows.0[0].1.sent.map(|sent| sent.share.tokens);
         assert!(sent(&pool) <= Some(2_700), "not that of before");
         other.report(9 * SECOND, (NEXT, None), rate(), 1_000);
         assert_eq!(
@@ -723,7 +702,7 @@ mod tests {
         let stored = StoredPool::read(&value, TTL, 6 * SECOND + AHEAD).expect("a pool");
         assert_eq!(stored.pool.rate(), fast.with_interval(60));
         assert_eq!((pool.interval, stored.pool.held()), (60, share));
-        let sent = pool.rows[0].1.sent.expect("a share").share;
+        let sent = pool.rows.0[0].1.sent.expect("a share").share;
 
         // An instance without a share has made the pool meanwhile, with its own interval.
         let mut other = PoolOfInstance::new(fast, TTL);

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use super::{
     client_share::{CUT_DELAY, Demand, DivisibleRate},
-    divided_rate::RowId,
+    divided_rate::{RowId, Rows},
 };
-use crate::decide::{Charged, CountedLimit};
+use crate::{
+    decide::{Charged, CountedLimit},
+    protobuf_messages::BlanketRule,
+};
 
 /// A first lease is this part of the limit: the demand is not known, and what the client does not spend is lost.
 const FIRST_PART: u64 = 20;
@@ -24,8 +27,7 @@ pub(super) struct Lending {
     /// The number of busy clients, and the units that all may spend, when charges were last compared with the demand.
     busy: u64,
     lent: u64,
-    /// In the order of their names. Most limits have one client.
-    accounts: Vec<(RowId, Account)>,
+    accounts: Rows<Account>,
 }
 
 impl Lending {
@@ -37,7 +39,7 @@ impl Lending {
             left: 0,
             busy: 0,
             lent: 0,
-            accounts: Vec::new(),
+            accounts: Rows(Vec::new()),
         }
     }
 
@@ -51,41 +53,30 @@ impl Lending {
     }
 
     pub(super) fn accounts(&self) -> &[(RowId, Account)] {
-        &self.accounts
+        &self.accounts.0
     }
 
-    /// CountedFor the report of a client, whose first one opens its account.
+    /// Counts the report of a client, whose first one opens its account.
     pub(super) fn report(&mut self, now: Duration, id: RowId, allowed: u64, denied: u64) {
-        let at = match self.place(id) {
-            Ok(at) => at,
-            Err(at) => {
-                if self.accounts.len() == self.accounts.capacity() {
-                    self.accounts.reserve_exact(self.accounts.len().max(1));
-                }
-                self.accounts.insert(at, (id, Account::new(now)));
-                at
-            }
-        };
-        if let Some((_, account)) = self.accounts.get_mut(at) {
-            account.report(now, self.ttl, allowed, denied);
-        }
+        let account = self.accounts.get_or_insert(id, || Account::new(now));
+        account.report(now, self.ttl, allowed, denied);
     }
 
     /// Ends the messages to a client. It may spend its leases up to their ends.
     pub(super) fn leave(&mut self, id: RowId) {
-        if let Some(account) = self.account(id) {
+        if let Some(account) = self.accounts.get_mut(id) {
             account.leave();
         }
     }
 
     /// Drops what has ended, and returns the number of accounts among it.
     pub(super) fn advance(&mut self, now: Duration) -> usize {
-        for (_, account) in &mut self.accounts {
+        for (_, account) in &mut self.accounts.0 {
             account.advance(now, self.ttl);
         }
-        let before = self.accounts.len();
-        self.accounts.retain(|(_, account)| !account.is_over());
-        before - self.accounts.len()
+        let before = self.accounts.0.len();
+        self.accounts.0.retain(|(_, account)| !account.is_over());
+        before - self.accounts.0.len()
     }
 
     /// Whether a charge is due.
@@ -95,7 +86,7 @@ impl Lending {
 
     /// The units to charge again now.
     pub(super) fn uncounted(&mut self, now: Duration) -> Vec<(RowId, u64)> {
-        let accounts = self.accounts.iter_mut();
+        let accounts = self.accounts.0.iter_mut();
         let units = accounts.map(|(id, account)| (*id, account.uncounted(now)));
         units.filter(|(_, units)| *units > 0).collect()
     }
@@ -109,7 +100,7 @@ impl Lending {
         charged: Option<Charged>,
     ) -> Option<Message> {
         let ttl = self.ttl;
-        let account = self.account(id)?;
+        let account = self.accounts.get_mut(id)?;
         let counts = charged.map(|charged| CountedFor::since(charged_at, charged.counts_for));
         account.counted(now, counts);
         let charged = charged?;
@@ -121,10 +112,10 @@ impl Lending {
 
     /// The clients that need units.
     pub(super) fn in_need(&mut self, now: Duration) -> Vec<RowId> {
-        let accounts = self.accounts.iter().map(|(_, account)| account);
+        let accounts = self.accounts.0.iter().map(|(_, account)| account);
         self.busy = accounts.clone().filter(|account| account.is_busy()).count() as u64;
         self.lent = accounts.map(Account::lent).sum();
-        let accounts = self.accounts.iter().filter(|(_, account)| {
+        let accounts = self.accounts.0.iter().filter(|(_, account)| {
             let part = self.fair_part(account.is_busy());
             let is_plenty = account.wanted().is_some_and(|wanted| wanted <= part);
             account.needs_units(now, is_plenty)
@@ -136,7 +127,7 @@ impl Lending {
     pub(super) fn amount(&mut self, id: RowId, found: Charged) -> u64 {
         self.left = found.left;
         let first = self.limit.capacity().div_ceil(FIRST_PART);
-        let account = self.account(id).filter(|_| !found.is_uncounted);
+        let account = self.accounts.get_mut(id).filter(|_| !found.is_uncounted);
         let Some((is_busy, wanted)) = account.map(|one| (one.is_busy(), one.wanted())) else {
             return 0;
         };
@@ -171,11 +162,14 @@ impl Lending {
     ) -> Option<Message> {
         let ttl = self.ttl;
         let Some(charged) = charged else {
-            self.account(id)?.fail();
+            self.accounts.get_mut(id)?.fail();
             return None;
         };
         self.left = charged.left;
-        let account = self.account(id).filter(|account| account.is_live())?;
+        let account = self
+            .accounts
+            .get_mut(id)
+            .filter(|account| account.is_live())?;
         Some(if charged.is_uncounted {
             account.allow(now, ttl)
         } else if charged.is_denied || charged.units == 0 {
@@ -189,14 +183,14 @@ impl Lending {
     /// The answers to reports that need no charge.
     pub(super) fn answers(&mut self, now: Duration) -> Vec<(RowId, Message)> {
         let ttl = self.ttl;
-        let accounts = self.accounts.iter_mut();
+        let accounts = self.accounts.0.iter_mut();
         let answers = accounts.filter_map(|(id, account)| Some((*id, account.answer(now, ttl)?)));
         answers.collect()
     }
 
     /// The instant of the next step without a report.
     pub(super) fn next_at(&self) -> Option<Duration> {
-        let accounts = self.accounts.iter();
+        let accounts = self.accounts.0.iter();
         accounts.filter_map(|(_, account)| account.next_at()).min()
     }
 
@@ -213,15 +207,6 @@ impl Lending {
         } else {
             self.left
         }
-    }
-
-    fn place(&self, id: RowId) -> Result<usize, usize> {
-        self.accounts.binary_search_by_key(&id, |(id, _)| *id)
-    }
-
-    fn account(&mut self, id: RowId) -> Option<&mut Account> {
-        let at = self.place(id).ok()?;
-        self.accounts.get_mut(at).map(|(_, account)| account)
     }
 }
 
@@ -294,8 +279,7 @@ pub(super) enum Message {
     Lease(u64),
     /// A further time to live for the bucket.
     Extension(u64),
-    Deny(Duration),
-    Allow(Duration),
+    Blanket(BlanketRule, Duration),
 }
 
 /// The leases and the demand of one client.
@@ -438,14 +422,15 @@ impl Account {
         self.retry_at = Some(now.saturating_add(retry));
         // The next lease arrives before the end.
         let seconds = retry.as_secs() + u64::from(retry.subsec_nanos() > 0);
-        Message::Deny(ttl.min(Duration::from_secs(seconds).saturating_add(CUT_DELAY)))
+        let time = Duration::from_secs(seconds).saturating_add(CUT_DELAY);
+        Message::Blanket(BlanketRule::DenyAll, ttl.min(time))
     }
 
     /// Lets all requests pass up to the next report, uncounted.
     pub(super) fn allow(&mut self, now: Duration, ttl: Duration) -> Message {
         self.end(now + ENDING);
         self.settled();
-        Message::Allow(ttl)
+        Message::Blanket(BlanketRule::AllowAll, ttl)
     }
 
     /// Ends the wait for a charge that failed. The client keeps what it has; its next report is another try.

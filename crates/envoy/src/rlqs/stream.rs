@@ -292,14 +292,13 @@ impl Reports {
         let Some(bucket) = self.buckets.get_mut(name) else {
             return;
         };
-        let known = match &bucket.strategy {
+        let place = match &bucket.strategy {
             Assigned::Share(place) if place.subject == subject => Some(place.clone()),
             other => {
                 leave(&self.shares, other);
-                None
+                self.shares.enter(self.name, name, subject)
             }
         };
-        let place = known.or_else(|| self.shares.enter(self.name, name, subject));
         let Some(place) = place else {
             self.buckets.remove(name);
             return self.refuse("all", id, requests);
@@ -318,14 +317,13 @@ impl Reports {
         let Some(bucket) = self.buckets.get_mut(name) else {
             return;
         };
-        let known = match &bucket.strategy {
+        let place = match &bucket.strategy {
             Assigned::Units(place) if place.is_of(limit) => Some(place.clone()),
             other => {
                 leave(&self.shares, other);
-                None
+                self.shares.enter_units(self.name, name, limit)
             }
         };
-        let place = known.or_else(|| self.shares.enter_units(self.name, name, limit));
         let Some(place) = place else {
             self.buckets.remove(name);
             return self.refuse("all", id, reported.sum());

@@ -220,14 +220,7 @@ impl State {
             Message::Extension(units) => self
                 .buckets
                 .add(actions, row, "units", |id| [actions::units(id, units, ttl)]),
-            Message::Deny(time) => {
-                let deny = (BlanketRule::DenyAll, time);
-                self.buckets.add_blanket(actions, row, deny);
-            }
-            Message::Allow(time) => {
-                let allow = (BlanketRule::AllowAll, time);
-                self.buckets.add_blanket(actions, row, allow);
-            }
+            Message::Blanket(rule, time) => self.buckets.add_blanket(actions, row, (rule, time)),
         }
     }
 }

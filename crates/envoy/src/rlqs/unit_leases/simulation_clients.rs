@@ -3,9 +3,12 @@
 use std::{collections::VecDeque, time::Duration};
 
 use super::simulation::{STEP, TTL};
-use crate::rlqs::{
-    client_share::CUT_DELAY, divided_rate::RowId, lease_accounts::Message,
-    simulation::random::Random,
+use crate::{
+    protobuf_messages::BlanketRule,
+    rlqs::{
+        client_share::CUT_DELAY, divided_rate::RowId, lease_accounts::Message,
+        simulation::random::Random,
+    },
 };
 
 /// The longest delays of a simulation, in steps: none, up to that of cuts, and 30 seconds.
@@ -257,8 +260,8 @@ impl Client {
                         ..bucket
                     })
                 }
-                (Message::Deny(_), _) => None,
-                (Message::Allow(_), _) => panic!("the counters respond"),
+                (Message::Blanket(BlanketRule::DenyAll, _), _) => None,
+                (Message::Blanket(BlanketRule::AllowAll, _), _) => panic!("the counters respond"),
             };
         }
     }
@@ -313,7 +316,7 @@ impl Stream {
                 self.current = Some(self.leases.len() - 1);
             }
             Message::Extension(_) => {}
-            Message::Deny(_) | Message::Allow(_) => self.current = None,
+            Message::Blanket(..) => self.current = None,
         }
         if self.is_open {
             let before = self.under_way.back().map_or(now, |(at, ..)| *at);
