@@ -20,7 +20,7 @@ use self::lookup::{Lookup, Overrides, look_up, look_up_entries};
 pub(crate) use self::{charges::Charged, reservation::ReservedUnits};
 use crate::{
     limiters_by_period::{Charge, Counters, Measure},
-    lyft::{Rules, StatsName, TooManyOrders, merge_metadata},
+    lyft::{NameAndValues, Rules, TooManyOrders, merge_metadata},
     protobuf_messages::{
         Code, DescriptorStatus, Duration, Entry, HeaderValue, RateLimitDescriptor,
         RateLimitRequest, RateLimitResponse, Struct, Value,
@@ -251,7 +251,7 @@ fn problem(lookups: &[Lookup<'_>], statuses: &[DescriptorStatus]) -> (HeaderValu
     let names: Vec<String> = over
         .filter_map(|(lookup, _)| match lookup {
             Lookup::Limited(limited) if limited.limit.name.is_empty() => {
-                Some(limited.stats.to_string())
+                Some(limited.stats.0.to_string())
             }
             Lookup::Limited(limited) => Some(limited.limit.name.clone()),
             _ => None,
@@ -616,7 +616,7 @@ pub(crate) struct CountedLimit {
 #[derive(Debug, Clone)]
 pub(crate) struct LimitOfBucket {
     pub(crate) counted: CountedLimit,
-    stats: StatsName,
+    stats: NameAndValues,
     /// Whether the rule, and not the service, is in shadow mode.
     is_shadow: bool,
 }

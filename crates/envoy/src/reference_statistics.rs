@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use crate::lyft::{Rules, StatsName, stats_name};
+use crate::lyft::{NameAndValues, Rules, StatsName, stats_name};
 
 /// The most names with values of requests. Further ones count under one name for each domain.
 const MOST_VALUES: usize = 10_000;
@@ -39,6 +39,7 @@ struct LimitCounts {
     total_negative_hits: AtomicU64,
     /// Whether the limit was used since the rules were last read.
     is_used: AtomicBool,
+    has_values: bool,
 }
 
 /// The names of the counts, and their meaning, in the order of [`Statistics::all`].
@@ -63,14 +64,14 @@ pub(crate) struct Hits {
 
 impl Statistics {
     /// Adds units. Above the share `near` of the limit they are near it.
-    pub(crate) fn hit(&self, name: &StatsName, hits: Hits, near: f32) {
+    pub(crate) fn hit(&self, name: &NameAndValues, hits: Hits, near: f32) {
         // In the reference's arithmetic.
         let near = (hits.limit as f32 * near).floor() as u64;
         self.of(name).hit(hits, near);
     }
 
     /// Adds requests that a client has decided by itself. How near the limit they were is unknown.
-    pub(crate) fn report(&self, name: &StatsName, allowed: u64, denied: u64) {
+    pub(crate) fn report(&self, name: &NameAndValues, allowed: u64, denied: u64) {
         let counts = self.of(name);
         let add = |count: &AtomicU64, units| _ = count.fetch_add(units, Relaxed);
         add(&counts.total_hits, allowed.saturating_add(denied));
@@ -78,7 +79,7 @@ impl Statistics {
         add(&counts.over_limit, denied);
     }
 
-    pub(crate) fn refund(&self, name: &StatsName, units: u64) {
+    pub(crate) fn refund(&self, name: &NameAndValues, units: u64) {
         self.of(name).total_negative_hits.fetch_add(units, Relaxed);
     }
 
@@ -107,38 +108,44 @@ impl Statistics {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         known.counts.retain(|name, counts| {
             let is_used = counts.is_used.swap(false, Relaxed);
-            domains.contains(&name.domain) && (is_used || !name.has_values)
+            domains.contains(&name.domain) && (is_used || !counts.has_values)
         });
-        known.values = known.counts.keys().filter(|name| name.has_values).count();
+        let counts = known.counts.values();
+        known.values = counts.filter(|counts| counts.has_values).count();
     }
 
-    fn of(&self, name: &StatsName) -> Arc<LimitCounts> {
-        let counts = if name.has_values && name.len() > LONGEST_VALUES {
-            self.named(&name.other())
+    fn of(&self, (name, has_values): &NameAndValues) -> Arc<LimitCounts> {
+        let counts = if *has_values && name.len() > LONGEST_VALUES {
+            self.named(&name.other(), false)
         } else {
-            self.named(name)
+            self.named(name, *has_values)
         };
         counts.is_used.store(true, Relaxed);
         counts
     }
 
-    fn named(&self, name: &StatsName) -> Arc<LimitCounts> {
+    fn named(&self, name: &StatsName, mut has_values: bool) -> Arc<LimitCounts> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(counts) = known.counts.get(name) {
             return Arc::clone(counts);
         }
         drop(known);
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let is_new = !known.counts.contains_key(name);
-        let name = if !is_new || !name.has_values {
-            name.clone()
-        } else if known.values >= MOST_VALUES {
+        has_values &= !known.counts.contains_key(name);
+        let name = if has_values && known.values >= MOST_VALUES {
+            has_values = false;
             name.other()
         } else {
-            known.values += 1;
+            known.values += usize::from(has_values);
             name.clone()
         };
-        Arc::clone(known.counts.entry(Arc::new(name)).or_default())
+        let counts = known.counts.entry(Arc::new(name)).or_insert_with(|| {
+            Arc::new(LimitCounts {
+                has_values,
+                ..LimitCounts::default()
+            })
+        });
+        Arc::clone(counts)
     }
 }
 

@@ -10,7 +10,7 @@ use tower_ratelimit::{Key, LimiterError};
 
 use crate::{
     limiters_by_period::{Charge, Measure},
-    lyft::{Limit, Rules, StatsName},
+    lyft::{Limit, NameAndValues, Rules, StatsName},
     protobuf_messages::{
         Entry, MAX_DESCRIPTORS, MAX_ENTRIES, RateLimit, RateLimitDescriptor, RateLimitOverride,
         RateLimitRequest, Struct, Unit,
@@ -66,7 +66,7 @@ pub(super) struct Limited<'r> {
     pub(super) shadow: bool,
     pub(super) quota: bool,
     pub(super) metadata: Option<&'r Struct>,
-    pub(super) stats: StatsName,
+    pub(super) stats: NameAndValues,
 }
 
 impl<'r> Lookup<'r> {

@@ -115,7 +115,7 @@ impl Rules {
             quota: limit.quota_of_its_own,
             shadow: limit.shadow,
             is_quota: limit.quota,
-            stats_name: found.stats_name(domain, entries).to_string(),
+            stats_name: found.stats_name(domain, entries).0.to_string(),
             counted: counted.collect::<Vec<_>>().join(","),
         })
     }

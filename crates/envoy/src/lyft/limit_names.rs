@@ -1,36 +1,32 @@
 //! Names of limits: in statistics, as in the reference, and in lists for operators.
 
-use std::{
-    cmp::Ordering,
-    fmt,
-    hash::{Hash, Hasher},
-};
+use std::fmt;
 
 use super::rules::{Found, Level, Limit, Matched, Rules, Step, value_of};
 use crate::protobuf_messages::{Entry, RateLimitDescriptor};
 
 /// The name of a limit in statistics: the domain and the path of keys.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StatsName {
     pub(crate) domain: String,
     /// One for each entry.
     keys: Vec<String>,
-    /// Whether the name contains values of requests, so that the number of names is unbounded. Excluded from
-    /// comparison: a limit that comes with its descriptor may share the name of one in the files.
-    pub(crate) has_values: bool,
 }
 
+/// A name, and whether it contains values of requests, so that the number of names is unbounded. A limit that comes with
+/// its descriptor has some, and may share the name of one in the files.
+pub(crate) type NameAndValues = (StatsName, bool);
+
 impl StatsName {
-    fn new(domain: &str, keys: impl Iterator<Item = String>, has_values: bool) -> Self {
+    fn new(domain: &str, keys: impl Iterator<Item = String>) -> Self {
         Self {
             domain: stats_name(domain),
             keys: keys.map(|key| stats_name(&key)).collect(),
-            has_values,
         }
     }
 
     /// The name of a limit that came with its descriptor.
-    pub(crate) fn of_override(domain: &str, descriptor: &RateLimitDescriptor) -> Self {
+    pub(crate) fn of_override(domain: &str, descriptor: &RateLimitDescriptor) -> NameAndValues {
         let keys = descriptor
             .entries
             .iter()
@@ -46,7 +42,6 @@ impl StatsName {
         Self {
             domain: self.domain.clone(),
             keys: vec!["other".to_owned()],
-            has_values: false,
         }
     }
 
@@ -67,36 +62,6 @@ impl StatsName {
             ("key2", key(1)),
             ("key3", deeper.join(".")),
         ]
-    }
-
-    fn parts(&self) -> (&str, &[String]) {
-        (&self.domain, &self.keys)
-    }
-}
-
-impl PartialEq for StatsName {
-    fn eq(&self, other: &Self) -> bool {
-        self.parts() == other.parts()
-    }
-}
-
-impl Eq for StatsName {}
-
-impl PartialOrd for StatsName {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for StatsName {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.parts().cmp(&other.parts())
-    }
-}
-
-impl Hash for StatsName {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.parts().hash(state);
     }
 }
 
@@ -124,7 +89,7 @@ impl Rules {
 impl Found<'_> {
     /// The name of the limit in statistics: the path of the file's keys, with the values of the request that
     /// the file enables.
-    pub(crate) fn stats_name(&self, domain: &str, entries: &[Entry]) -> StatsName {
+    pub(crate) fn stats_name(&self, domain: &str, entries: &[Entry]) -> NameAndValues {
         let steps = || self.steps.iter().zip(entries);
         let detailed = self.limit.detailed_metric;
         let shares = steps().any(|(step, entry)| step.shared(entry).is_some());
@@ -141,7 +106,7 @@ impl Found<'_> {
             value.map_or_else(|| key.clone(), |value| format!("{key}_{value}"))
         });
         let has_values = detailed || steps().any(|(step, entry)| step.has_values(entry));
-        StatsName::new(domain, keys, has_values)
+        (StatsName::new(domain, keys), has_values)
     }
 }
 

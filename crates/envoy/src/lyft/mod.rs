@@ -25,7 +25,7 @@ pub use self::{
     rules::{Builder, Rules},
 };
 pub(crate) use self::{
-    limit_names::stats_name,
+    limit_names::{NameAndValues, stats_name},
     rules::{Limit, TooManyOrders},
     rules_parser::RulesDocument,
     yaml11_types::merge as merge_metadata,
