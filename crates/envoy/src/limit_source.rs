@@ -168,7 +168,7 @@ impl Descriptors for DescriptorSource {
         let rules = self.0.limits.rules();
         let limits = rules.iter().flat_map(|rules| rules.limits());
         let shown = |limit: &Limit| DescriptorLimit {
-            place: limit.place(),
+            place: limit.span.short(),
             requests: limit.requests,
             capacity: limit.capacity(),
             window: limit.unit.map(|unit| {

@@ -35,8 +35,7 @@ pub use tower_ratelimit_service::{OperatorSettings, ServeError, StoreSettings};
 use tower_ratelimit_service::{
     admin::{Admin, AdminListener, LiveSources},
     connections::{
-        self, ConnectionLimits, Listener as _, MAX_CONNECTIONS, RequestBody, call_routes, listen,
-        serve_routes,
+        self, ConnectionLimits, MAX_CONNECTIONS, RequestBody, call_routes, listen, serve_routes,
     },
     decision_counts::DecisionCounts,
     errors::{counted, fault},
@@ -74,7 +73,7 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     info!(
         "serving {} by gRPC on {}, by HTTP on {}",
         counted(rules.map_or(0, |rules| rules.len()), "limit"),
-        listeners.grpc.shown(),
+        listeners.grpc.1,
         listeners.http.1
     );
     if let Some(admin) = &listeners.admin {
@@ -122,9 +121,14 @@ impl Parts {
     ///
     /// When a file or a setting is wrong.
     fn new(settings: Settings) -> Result<Self, ServeError> {
-        check_source(&settings)?;
+        let has_files = !(settings.rules.is_empty() && settings.auth_rules.is_empty());
+        if settings.control_plane().is_some() && has_files {
+            let text = "limits come from files or from a control plane, and not from both";
+            return Err(ServeError(text.to_owned()));
+        }
         let watch = settings.watch.then(|| Watch::new(settings.watched()));
-        let rules = settings.rules()?;
+        let rules = settings.read_rules();
+        let rules = rules.map_err(|error| fault("the rules cannot be used", &error))?;
         let store = store(&settings)?;
         let counters = Counters::within(&store, settings.on_failure.policy());
         let limits = RateLimits::new(counters, settings.modes.clone());
@@ -217,7 +221,7 @@ impl Parts {
         };
         let router = http_routes::router_ready(limits.clone(), is_ready)
             .merge(check_route::router(limits, handle))
-            .merge(self.metrics.router());
+            .merge(self.metrics.router("/metrics"));
         match &self.auth {
             Some(rules) => router.merge(forward_auth::router(
                 rules,
@@ -278,19 +282,8 @@ fn reservation_key(settings: &Settings) -> Result<ReservationKey, ServeError> {
     ReservationKey::read(file)
 }
 
-/// Checks that limits have one source, and one place.
-fn check_source(settings: &Settings) -> Result<(), ServeError> {
-    let has_files = !(settings.rules.is_empty() && settings.auth_rules.is_empty());
-    if settings.control_plane().is_some() && has_files {
-        let text = "limits come from files or from a control plane, and not from both";
-        return Err(ServeError(text.to_owned()));
-    }
-    Ok(())
-}
-
 fn serves_limits(settings: &Settings, limits: &RateLimits) -> bool {
-    let has_source = settings.has_limits();
-    has_source && has_required_limits(settings, limits)
+    settings.has_limits() && has_required_limits(settings, limits)
 }
 
 /// Whether there are the limits that readiness requires. Those of files were read before the service listens.
@@ -344,17 +337,17 @@ struct Servers {
     health: HealthReporter,
     draining: Draining,
     stop: Stop,
-        let mut sets = parts.descriptors.sets();
 }
 
-        let (settings, limits) = (parts.settings.clone(), parts.limits.clone());
 impl Servers {
     /// Serves on all listeners.
     async fn start(parts: &Parts, listeners: Listeners) -> Self {
         let (stop, stopped) = shutdown::stop();
         let (health, health_service) = health_reporter();
+        let mut sets = parts.descriptors.sets();
         let has_limits = serves_limits(&parts.settings, &parts.limits);
         set_health(&health, has_limits, ServingStatus::Serving).await;
+        let (settings, limits) = (parts.settings.clone(), parts.limits.clone());
         let (mut health_task, followed) = (JoinSet::new(), health.clone());
         health_task.spawn(async move {
             while sets.changed().await.is_ok() {
@@ -381,7 +374,7 @@ impl Servers {
         let limits = ConnectionLimits::grpc(parts.settings.grpc_max_age);
         let limits = limits.with_shares(parts.quotas.is_some());
         let routes = services(parts, health_service);
-        match listeners.grpc {
+        match listeners.grpc.0 {
             GrpcListener::Tcp(grpc) => {
                 running.spawn(serve_routes(grpc, tls, limits, routes, until))
             }
@@ -402,7 +395,7 @@ impl Servers {
         if let (Some(listener), Some((_, path))) =
             (listeners.prometheus, &parts.settings.prometheus)
         {
-            let (routes, until) = (parts.metrics.router_at(path), stopped.clone());
+            let (routes, until) = (parts.metrics.router(path), stopped.clone());
             let limits = ConnectionLimits::http(MAX_CONNECTIONS);
             running.spawn(serve_routes(listener, None, limits, routes, until));
         }
@@ -465,7 +458,8 @@ async fn set_health(health: &HealthReporter, has_limits: bool, status: ServingSt
 
 /// All of the service's listeners.
 struct Listeners {
-    grpc: GrpcListener,
+    /// With its address for the log.
+    grpc: (GrpcListener, String),
     /// With the bound address.
     http: (TcpListener, SocketAddr),
     /// The further one for metrics, if there is one.
@@ -499,28 +493,22 @@ enum GrpcListener {
 }
 
 impl GrpcListener {
-    async fn listen(settings: &Settings) -> Result<Self, ServeError> {
+    async fn listen(settings: &Settings) -> Result<(Self, String), ServeError> {
         let Some(path) = &settings.grpc_uds else {
-            let (listener, _) = listen(settings.grpc, "--grpc").await?;
-            return Ok(Self::Tcp(listener));
+            let (listener, address) = listen(settings.grpc, "--grpc").await?;
+            return Ok((Self::Tcp(listener), address.to_string()));
         };
         let fault = |error: io::Error| {
             let text = format!("--grpc-uds: {}: {error}", path.display());
             ServeError(text)
         };
         #[cfg(unix)]
-        return listen_unix(path).await.map(Self::Unix).map_err(fault);
+        {
+            let listener = listen_unix(path).await.map_err(fault)?;
+            Ok((Self::Unix(listener), path.display().to_string()))
+        }
         #[cfg(not(unix))]
         Err(fault(io::ErrorKind::Unsupported.into()))
-    }
-
-    /// The address for the log.
-    fn shown(&self) -> String {
-        match self {
-            Self::Tcp(listener) => listener.shown(),
-            #[cfg(unix)]
-            Self::Unix(listener) => listener.shown(),
-        }
     }
 }
 

@@ -15,7 +15,6 @@ use crate::{
 };
 use tower_ratelimit_service::{
     OperatorSettings,
-    errors::{ServeError, fault},
     options::{address, defaults, time},
     rule_file_polling::{FilesOf, WatchedPath},
     store::StoreSettings,
@@ -186,12 +185,6 @@ impl Settings {
     }
 
     /// Reads the limits of descriptors; `None` without files.
-    pub(crate) fn rules(&self) -> Result<Option<Rules>, ServeError> {
-        let rules = self.read_rules();
-        rules.map_err(|error| fault("the rules cannot be used", &error))
-    }
-
-    /// [`rules`](Self::rules) with the faults of the files.
     pub(crate) fn read_rules(&self) -> Result<Option<Rules>, RulesError> {
         if self.rules.is_empty() {
             return Ok(None);

@@ -189,7 +189,7 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
         let needed = settings.store.ready_needs_store.then(|| store.clone());
         let probes =
             probes(move || !draining.has_begun() && needed.as_ref().is_none_or(Store::is_up));
-        let routes = metrics.router().merge(probes);
+        let routes = metrics.router("/metrics").merge(probes);
         let limits = ConnectionLimits::http(MAX_CONNECTIONS);
         let until = stopped.clone();
         side_servers.spawn(serve_routes(listener, None, limits, routes, until));

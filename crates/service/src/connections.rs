@@ -216,17 +216,15 @@ impl Listener for TcpListener {
     }
 
     fn waiting(self) -> Vec<(TcpStream, SocketAddr)> {
-        let Ok(listener) = self.into_std() else {
-            return Vec::new();
+        let listener = self.into_std().ok();
+        let accept = || {
+            let (stream, address) = listener.as_ref()?.accept().ok()?;
+            stream.set_nonblocking(true).ok()?;
+            let stream = TcpStream::from_std(stream).ok()?;
+            at_once(&stream);
+            Some((stream, address))
         };
-        let accepted =
-            std::iter::from_fn(|| listener.accept().ok()).filter_map(|(stream, address)| {
-                stream.set_nonblocking(true).ok()?;
-                let stream = TcpStream::from_std(stream).ok()?;
-                at_once(&stream);
-                Some((stream, address))
-            });
-        accepted.collect()
+        std::iter::from_fn(accept).collect()
     }
 
     fn shown(&self) -> String {
@@ -288,15 +286,13 @@ mod of_files {
         }
 
         fn waiting(self) -> Vec<(UnixStream, SocketAddr)> {
-            let Ok(listener) = self.into_std() else {
-                return Vec::new();
+            let listener = self.into_std().ok();
+            let accept = || {
+                let (stream, _) = listener.as_ref()?.accept().ok()?;
+                stream.set_nonblocking(true).ok()?;
+                Some((UnixStream::from_std(stream).ok()?, HERE))
             };
-            let accepted =
-                std::iter::from_fn(|| listener.accept().ok()).filter_map(|(stream, _)| {
-                    stream.set_nonblocking(true).ok()?;
-                    Some((UnixStream::from_std(stream).ok()?, HERE))
-                });
-            accepted.collect()
+            std::iter::from_fn(accept).collect()
         }
 
         fn shown(&self) -> String {

@@ -13,9 +13,6 @@ use tower_ratelimit::{
     observe::{Event, Observer},
 };
 
-/// Nothing was decided, so that no share is known.
-const UNKNOWN: u32 = u32::MAX;
-
 /// The counts of all limits, by name. Names come from the rules alone.
 #[derive(Debug)]
 pub struct DecisionCounts {
@@ -24,14 +21,14 @@ pub struct DecisionCounts {
     known: RwLock<HashMap<String, Counts>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Counts {
     requests: AtomicU64,
     denied: AtomicU64,
     passed_anyway: AtomicU64,
     near: AtomicU64,
-    /// The least share left since the last reading, in thousandths.
-    least_left: AtomicU32,
+    /// The largest number minus the least share left since the last reading, in thousandths; 0 if no share is known.
+    most_taken: AtomicU32,
 }
 
 /// The counts of a limit since the start.
@@ -46,18 +43,6 @@ pub struct Totals {
     pub near: u64,
     /// The least share of the limit that was left since the last reading, in thousandths.
     pub least_left: Option<u32>,
-}
-
-impl Default for Counts {
-    fn default() -> Self {
-        Self {
-            requests: AtomicU64::new(0),
-            denied: AtomicU64::new(0),
-            passed_anyway: AtomicU64::new(0),
-            near: AtomicU64::new(0),
-            least_left: AtomicU32::new(UNKNOWN),
-        }
-    }
 }
 
 impl DecisionCounts {
@@ -86,9 +71,9 @@ impl DecisionCounts {
     fn count(&self, decision: &Decision, has_denials: bool, passed_anyway: bool) {
         for quota in decision.quotas() {
             let is_denied = has_denials && quota.is_denied();
-            let left = quota.remaining().map_or(UNKNOWN, |left| {
+            let taken = quota.remaining().map_or(0, |left| {
                 let thousandths = left.saturating_mul(1_000) / quota.limit().max(1);
-                u32::try_from(thousandths).unwrap_or(UNKNOWN)
+                u32::MAX - u32::try_from(thousandths).unwrap_or(u32::MAX)
             });
             self.with(quota.name(), |counts| {
                 counts.requests.fetch_add(1, Relaxed);
@@ -101,9 +86,9 @@ impl DecisionCounts {
                 if quota.is_near_limit() {
                     counts.near.fetch_add(1, Relaxed);
                 }
-                // Usually not less than the least so far, which needs no write.
-                if left < counts.least_left.load(Relaxed) {
-                    counts.least_left.fetch_min(left, Relaxed);
+                // Usually not more than the most so far, which needs no write.
+                if taken > counts.most_taken.load(Relaxed) {
+                    counts.most_taken.fetch_max(taken, Relaxed);
                 }
             });
         }
@@ -138,13 +123,13 @@ impl Observer for DecisionCounts {
 
 impl Counts {
     fn read(&self) -> Totals {
-        let least_left = self.least_left.swap(UNKNOWN, Relaxed);
+        let most_taken = self.most_taken.swap(0, Relaxed);
         Totals {
             requests: self.requests.load(Relaxed),
             denied: self.denied.load(Relaxed),
             passed_anyway: self.passed_anyway.load(Relaxed),
             near: self.near.load(Relaxed),
-            least_left: Some(least_left).filter(|least| *least != UNKNOWN),
+            least_left: (most_taken > 0).then(|| u32::MAX - most_taken),
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{
     sync::{Arc, OnceLock},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, UNIX_EPOCH},
 };
 
 use axum::{Router, extract::State, routing::get};
@@ -183,13 +183,8 @@ impl Metrics {
         self
     }
 
-    /// The route `GET /metrics`.
-    pub fn router(&self) -> Router {
-        self.router_at("/metrics")
-    }
-
-    /// The route at another path.
-    pub fn router_at(&self, path: &str) -> Router {
+    /// The route `GET` at this path.
+    pub fn router(&self, path: &str) -> Router {
         let content = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
         let text = async move |State(metrics): State<Self>| (content, metrics.text());
         Router::new()
@@ -257,6 +252,7 @@ fn loads(text: &mut MetricsText, source: &Source) {
             .sample(&[], u8::from(plane.is_connected));
     }
     let successful = u8::from(loads.fault.is_none());
+    let loaded_at = loads.loaded_at.duration_since(UNIX_EPOCH);
     text.gauge(
         "ratelimit_config_last_load_successful",
         "1, or 0 while the files have a fault and the rules before them stay in force.",
@@ -266,13 +262,7 @@ fn loads(text: &mut MetricsText, source: &Source) {
         "ratelimit_config_last_load_timestamp_seconds",
         "When rules were last put into force.",
     )
-    .sample(&[], seconds(loads.loaded_at));
-}
-
-fn seconds(time: SystemTime) -> f64 {
-    time.duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs_f64()
+    .sample(&[], loaded_at.unwrap_or_default().as_secs_f64());
 }
 
 fn limits(text: &mut MetricsText, source: &Source) {

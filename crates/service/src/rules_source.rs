@@ -378,10 +378,20 @@ impl Source {
         let mut quotas = lock(&self.0.quotas);
         quotas.count += 1;
         let number = quotas.count;
-        let change = self.apply(policy, new_quota)?;
-        let (text, limit, window) = match new_quota {
-            NewQuota::Quota(quota) => (quota.to_string(), quota.capacity(), window(quota)),
-            NewQuota::Units(units) => (units.to_string(), units.into(), None),
+        let (change, text, limit, window) = match new_quota {
+            NewQuota::Quota(quota) => {
+                let requests = self.requests().ok_or("there are no rules of requests")?;
+                let change = requests.set_quota(policy, Some(quota));
+                let change = change.map_err(|error| error.to_string())?;
+                let (text, window) = (quota.to_string(), window(quota));
+                (Some(change), text, quota.capacity(), window)
+            }
+            NewQuota::Units(units) => {
+                if let Some(descriptors) = self.descriptors() {
+                    descriptors.set_units(policy, Some(units));
+                }
+                (None, units.to_string(), units.into(), None)
+            }
         };
         let quota = QuotaOverride {
             text,
@@ -400,24 +410,6 @@ impl Source {
             });
         }
         Ok(change)
-    }
-
-    /// Applies an override. Returns its effect on keys, for a rule of requests.
-    fn apply(&self, policy: &str, new_quota: NewQuota) -> Result<Option<QuotaChange>, String> {
-        match new_quota {
-            NewQuota::Quota(quota) => {
-                let requests = self.requests();
-                let requests = requests.ok_or("there are no rules of requests")?;
-                let set = requests.set_quota(policy, Some(quota));
-                set.map(Some).map_err(|error| error.to_string())
-            }
-            NewQuota::Units(units) => {
-                if let Some(descriptors) = self.descriptors() {
-                    descriptors.set_units(policy, Some(units));
-                }
-                Ok(None)
-            }
-        }
     }
 
     /// Restores the quota of the files. Returns whether there was an override. With a number, ends only that override.

@@ -34,7 +34,7 @@ impl StatsName {
                 "" => key.clone(),
                 value => format!("{key}_{value}"),
             });
-        Self::new(domain, keys, true)
+        (Self::new(domain, keys), true)
     }
 
     /// The common name for all others of the domain.
@@ -79,10 +79,11 @@ impl Rules {
             return None;
         }
         if descriptor.limit.is_some() {
-            return Some(StatsName::of_override(domain, descriptor).to_string());
+            return Some(StatsName::of_override(domain, descriptor).0.to_string());
         }
         let found = self.find(domain, &descriptor.entries)?;
-        Some(found.stats_name(domain, &descriptor.entries).to_string())
+        let (name, _) = found.stats_name(domain, &descriptor.entries);
+        Some(name.to_string())
     }
 }
 
@@ -216,11 +217,6 @@ impl Limit {
         let of_window = u64::from(self.requests);
         let quota = self.quota_of_its_own;
         Some(quota.map_or(of_window, |quota| quota.capacity()))
-    }
-
-    /// Its position, such as `rules.yaml:9`.
-    pub(crate) fn place(&self) -> String {
-        self.span.short()
     }
 }
 

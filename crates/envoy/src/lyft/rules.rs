@@ -66,7 +66,7 @@ pub(crate) struct Limit {
     pub(crate) shadow: bool,
     pub(crate) quota: bool,
     pub(super) detailed_metric: bool,
-    pub(super) span: Span,
+    pub(crate) span: Span,
 }
 
 /// The limit of a descriptor, and the path to it.

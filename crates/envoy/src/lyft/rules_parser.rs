@@ -395,39 +395,34 @@ impl<'s> RulesParser<'s> {
 
 impl RulesParser<'_> {
     fn text(&mut self, table: &Node, key: &str) -> String {
-        match table.get(key).map(|node| (node, &node.value)) {
-            None => String::new(),
-            Some((_, NodeValue::Scalar(scalar))) => text_or_empty(scalar).to_owned(),
-            Some((node, _)) => {
-                self.fault(ProblemCode::R01, &node.span, format!("{key} is a text"));
-                String::new()
-            }
+        let Some(node) = given(table, key) else {
+            return String::new();
+        };
+        if let NodeValue::Scalar(scalar) = &node.value {
+            return scalar.text.clone();
         }
+        self.misfit(node, key, "a text");
+        String::new()
     }
 
     fn truth(&mut self, table: &Node, key: &str) -> bool {
-        let Some(node) = table.get(key) else {
+        let Some(node) = given(table, key) else {
             return false;
         };
-        match of_node(node) {
-            Some(YamlType::Truth(truth)) => return truth,
-            Some(YamlType::Null) => {}
-            _ => self.fault(
-                ProblemCode::R01,
-                &node.span,
-                format!("{key} is true or false"),
-            ),
+        if let Some(YamlType::Truth(truth)) = of_node(node) {
+            return truth;
         }
+        self.misfit(node, key, "true or false");
         false
     }
 
     /// The number; `None` if it is absent.
     fn number(&mut self, table: &Node, key: &str) -> Option<u32> {
-        let node = table.get(key)?;
+        let node = given(table, key)?;
         let number = match of_node(node) {
             Some(YamlType::Whole(number)) => u32::try_from(number).ok(),
             // Reported already.
-            Some(YamlType::Null | YamlType::Number(_)) => return None,
+            Some(YamlType::Number(_)) => return None,
             _ => None,
         };
         if number.is_none() {
@@ -438,26 +433,34 @@ impl RulesParser<'_> {
     }
 
     fn list<'n>(&mut self, table: &'n Node, key: &str) -> &'n [Node] {
-        match table.get(key).map(|node| (node, &node.value)) {
-            Some((_, NodeValue::List(items))) => items,
-            None => &[],
-            Some((node, _)) if of_node(node) == Some(YamlType::Null) => &[],
-            Some((node, _)) => {
-                self.fault(ProblemCode::R01, &node.span, format!("{key} is a list"));
-                &[]
-            }
+        let Some(node) = given(table, key) else {
+            return &[];
+        };
+        if let NodeValue::List(items) = &node.value {
+            return items;
         }
+        self.misfit(node, key, "a list");
+        &[]
     }
 
     fn table<'n>(&mut self, table: &'n Node, key: &str) -> Option<&'n Node> {
-        let node = table.get(key)?;
-        match &node.value {
-            NodeValue::Table(_) => return Some(node),
-            _ if of_node(node) == Some(YamlType::Null) => {}
-            _ => self.fault(ProblemCode::R01, &node.span, format!("{key} is a table")),
+        let node = given(table, key)?;
+        if let NodeValue::Table(_) = &node.value {
+            return Some(node);
         }
+        self.misfit(node, key, "a table");
         None
     }
+
+    fn misfit(&mut self, node: &Node, key: &str, kind: &str) {
+        self.fault(ProblemCode::R01, &node.span, format!("{key} is {kind}"));
+    }
+}
+
+/// The value of a key, unless it is null, which counts as absent.
+fn given<'n>(table: &'n Node, key: &str) -> Option<&'n Node> {
+    let node = table.get(key);
+    node.filter(|node| of_node(node) != Some(YamlType::Null))
 }
 
 /// The items that are tables. Faults of the others are reported already.
