@@ -20,11 +20,7 @@ mod service_log;
 #[cfg(feature = "serve")]
 mod envoy_drop_in;
 #[cfg(feature = "serve")]
-mod gateway;
-#[cfg(feature = "serve")]
 mod healthcheck;
-#[cfg(feature = "serve")]
-mod serve;
 #[cfg(feature = "serve")]
 mod top;
 
@@ -67,7 +63,7 @@ enum Command {
     /// by an environment variable, such as TOWER_RATELIMIT_GRPC. Exit codes: 0 after a signal, 2
     /// for wrong arguments and files.
     #[cfg(feature = "serve")]
-    Serve(Box<serve::Serve>),
+    Serve(Box<service_log::Logged<tower_ratelimit_envoy::serve::Settings>>),
     /// Serves limits to Envoy as a drop-in for its reference service, by the same environment
     /// variables.
     ///
@@ -84,7 +80,7 @@ enum Command {
     /// by an environment variable, such as TOWER_RATELIMIT_UPSTREAM. Exit codes: 0 after a signal,
     /// 2 for wrong arguments and files.
     #[cfg(feature = "serve")]
-    Gateway(Box<gateway::Gateway>),
+    Gateway(Box<service_log::Logged<tower_ratelimit_gateway::Settings>>),
     /// Lists the keys that a service denies most often.
     #[cfg(feature = "serve")]
     Top(top::Top),
@@ -190,7 +186,10 @@ fn run_command(
         Command::Schema => Ok((tower_ratelimit::rules::schema(), OK)),
         Command::Replay(replay) => replay.run(out, errors).map(|exit| (String::new(), exit)),
         #[cfg(feature = "serve")]
-        Command::Serve(serve) => serve::serve(*serve).map(|()| (String::new(), OK)),
+        Command::Serve(service) => {
+            let served = service.run(tower_ratelimit_envoy::serve::serve);
+            served.map(|()| (String::new(), OK))
+        }
         #[cfg(feature = "serve")]
         Command::Envoy => envoy_drop_in::envoy().map(|()| (String::new(), OK)),
         #[cfg(feature = "serve")]
@@ -199,7 +198,10 @@ fn run_command(
             Ok((line, if is_ready { OK } else { output::FAULTS }))
         }
         #[cfg(feature = "serve")]
-        Command::Gateway(gateway) => gateway::gateway(*gateway).map(|()| (String::new(), OK)),
+        Command::Gateway(service) => {
+            let served = service.run(tower_ratelimit_gateway::serve);
+            served.map(|()| (String::new(), OK))
+        }
         #[cfg(feature = "serve")]
         Command::Top(arguments) => top::top(&arguments, out).map(|()| (String::new(), OK)),
         Command::Explain { quota } => explain::explain(&quota.join(" ")).map(|text| (text, OK)),

@@ -28,9 +28,33 @@ use tracing_subscriber::{
 /// The prefix of this project's crates.
 const OWN: &str = "tower_ratelimit";
 
+/// The options of a service, and of its log.
+#[derive(Debug, Args)]
+pub(crate) struct Logged<S: Args> {
+    #[command(flatten)]
+    settings: S,
+    #[command(flatten)]
+    log: Log,
+}
+
+impl<S: Args> Logged<S> {
+    /// Serves until a signal stops it.
+    ///
+    /// # Errors
+    ///
+    /// Wrong arguments or files.
+    pub(crate) fn run<F>(self, serve: impl FnOnce(S) -> F) -> Result<(), String>
+    where
+        F: Future<Output = Result<(), ServeError>>,
+    {
+        begin(self.log.log_format, self.log.log_level);
+        run(serve(self.settings))
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Log")]
-pub(crate) struct Log {
+struct Log {
     /// The format of the lines on the standard error stream.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: Format,
@@ -82,20 +106,7 @@ impl FromStr for Level {
     }
 }
 
-impl Log {
-    pub(crate) fn begin(self) {
-        begin(self.log_format, self.log_level);
-    }
-}
-
 static LINES: OnceLock<Lines> = OnceLock::new();
-
-/// Writes the queued lines before the process exits.
-pub(crate) fn flush() {
-    if let Some(lines) = LINES.get() {
-        lines.flush();
-    }
-}
 
 /// Starts the log. Only the first call has an effect.
 pub(crate) fn begin(format: Format, level: Level) {
@@ -224,7 +235,10 @@ pub(crate) fn run(service: impl Future<Output = Result<(), ServeError>>) -> Resu
         export.end().await;
         served.map_err(|error| error.to_string())
     });
-    flush();
+    // The process exits next.
+    if let Some(lines) = LINES.get() {
+        lines.flush();
+    }
     served
 }
 
