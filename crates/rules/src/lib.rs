@@ -15,7 +15,7 @@
 //!     quota: [10/second, {name: day, rate: 10000/day, algorithm: fixed_window}]
 //! ```
 //!
-//! The [reference](mod@reference) has every field and examples of messages.
+//! The [reference](rule_file_reference) has every field and examples of messages.
 //!
 //! | step | type |
 //! |---|---|
