@@ -79,7 +79,7 @@ pub(super) struct Slot {
     pub(super) id: u64,
     pub(super) activity: Arc<Activity>,
     slots: Arc<ConnectionSlots>,
-    /// Of its client, if that has a limit.
+    /// One of the connections of its client, if that has a limit.
     _of_client: Option<KeyCount>,
     permit: Option<OwnedSemaphorePermit>,
 }
