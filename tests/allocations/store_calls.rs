@@ -1,5 +1,7 @@
 //! Allocations of a call to Redis that is alone, those of the client `redis` included.
 
+use std::time::Duration;
+
 use testkit::{bench_redis::Server, needs};
 use tokio::runtime::Builder;
 use tower_ratelimit::{Key, Quota, RedisLimiter, RedisStore};
@@ -16,7 +18,8 @@ fn a_call_that_is_alone_allocates_little() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let server = runtime.block_on(Server::start()).unwrap();
     let connection = runtime.block_on(server.connection()).unwrap();
-    let store = RedisStore::from_connection(connection);
+    let store = RedisStore::builder().deadline(Duration::from_secs(20));
+    let store = store.connection(connection).unwrap();
     let limiter = RedisLimiter::builder(Quota::per_second(1_000_000));
     let limiter = limiter.build(&store).unwrap();
     let call = || {

@@ -247,7 +247,8 @@ async fn a_store_whose_last_handle_is_dropped_within_a_runtime_ends() {
     };
     let before = connections().await;
     for is_waited_for in [true, false] {
-        let store = RedisStore::connect(&server.url()).unwrap();
+        let store = RedisStore::builder().deadline(Duration::from_secs(20));
+        let store = store.connect(&server.url()).unwrap();
         store.check().await.unwrap();
         let limiter = RedisLimiter::builder(Quota::per(1_000, AGE)).build(&store);
         let limiter = limiter.unwrap();

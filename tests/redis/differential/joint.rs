@@ -219,7 +219,8 @@ fn the_last_units_of_a_long_bucket_fit() {
     needs!(redis);
     let runtime = runtime();
     let server = runtime.block_on(Server::start());
-    let store = runtime.block_on(async { RedisStore::builder().connect(&server.url()) });
+    let store = RedisStore::builder().deadline(Duration::from_secs(20));
+    let store = runtime.block_on(async { store.connect(&server.url()) });
     let short = Spec::hard(Quota::per_second(1));
     let long = Quota::per(12, Duration::from_nanos(1 << 54)).burst(9);
     let key = Key::from("a");
