@@ -81,7 +81,7 @@ fn agree(kind: Kind) {
     let counts = &calls.borrow().1;
     eprintln!("{counts:?}");
     assert!(
-        counts.alike > 4 * counts.left && counts.left > 0,
+        counts.alike > 3 * counts.left && counts.left > 0,
         "{counts:?}"
     );
 }
