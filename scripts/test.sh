@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs all tests, from whatever directory it is called: `bash scripts/test.sh`; `bash scripts/test.sh all` runs every test
-# without features, too, a thousand seeds of the simulation, and the tests of Redis also on Redis 8.
+# without features, too, a thousand seeds of the simulation, ten times the random operations, and the tests of Redis also on Redis 8.
 # On Debian it first installs what the tests need; elsewhere it names what is missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -41,7 +41,8 @@ if [ "$(uname -s)" = Linux ]; then
 fi
 
 all=${1:-}
-[ -z "$all" ] || export SIMULATION_SEEDS=${SIMULATION_SEEDS:-1000}
+[ -z "$all" ] || export SIMULATION_SEEDS=${SIMULATION_SEEDS:-1000} ORACLE_OPERATIONS=${ORACLE_OPERATIONS:-500000} \
+    DIFFERENTIAL_OPERATIONS=${DIFFERENTIAL_OPERATIONS:-20000}
 
 # retried: names the tests that passed at another try; .config/nextest.toml allows that to a few.
 retried() {

@@ -355,6 +355,13 @@ proptest! {
         testkit::fuzz::rules::check_file(&data, rule_files::read);
     }
 
+}
+
+#[cfg(feature = "rules")]
+proptest! {
+    // Each case makes rules of several paths.
+    #![proptest_config(ProptestConfig { cases: config().cases / 4, ..config() })]
+
     #[test]
     fn rule_paths(data in vec(any::<u8>(), 0..60)) {
         testkit::fuzz::rules::check_path(&data, rule_paths::fits);

@@ -13,7 +13,7 @@ use super::{
 };
 
 /// The operations of all tests here together, unless `ORACLE_OPERATIONS` sets another number.
-const OPERATIONS: u32 = 50_000;
+const OPERATIONS: u32 = 20_000;
 const LONGEST: usize = 40;
 
 /// Runs this share of all operations, in percent, through limiters of such tiers.

@@ -106,7 +106,7 @@ alone! {
 fn mixed() {
     needs!(redis);
     let server = runtime().block_on(Server::start());
-    agreement(&server, 12_000, tiers(any_spec()), any_move());
+    agreement(&server, 6_000, tiers(any_spec()), any_move());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Simulated nodes admit no more than one limiter would, or than they may be ahead, whatever goes
 //! wrong.
 //!
-//! Runs 16 seeds, or as many as `SIMULATION_SEEDS` sets; the public workflow runs a thousand each night. Ten thousand are
+//! Runs 8 seeds, or as many as `SIMULATION_SEEDS` sets; the public workflow runs a thousand each night. Ten thousand are
 //! quicker with `cargo run --release -p example-simulate -- seeds 0 10000`.
 
 use std::env;
@@ -10,7 +10,7 @@ use testkit::simulation::{BUCKET, Faults, LIMITS, Mode, Report, Setup, WINDOW, W
 
 fn seeds() -> u64 {
     let seeds = env::var("SIMULATION_SEEDS");
-    seeds.map_or(16, |text| text.parse().expect("a number of seeds"))
+    seeds.map_or(8, |text| text.parse().expect("a number of seeds"))
 }
 
 fn run(setup: &Setup) -> Report {
