@@ -13,12 +13,15 @@ fn in_own_process(test: &str, measure: impl FnOnce()) {
         return measure();
     }
     let output = Command::new(env::current_exe().expect("this test"))
-        .args([&format!("resident::{test}"), "--exact", "--nocapture"])
+        .args([&format!("resident_memory::{test}"), "--exact", "--nocapture"])
         .env(MEASURED, test)
         .output()
         .expect("a process");
     let [text, errors] = [&output.stdout, &output.stderr].map(|of| String::from_utf8_lossy(of));
-    assert!(output.status.success(), "{text}{errors}");
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}{errors}"
+    );
 }
 
 /// The bytes that this process has written to.
