@@ -168,13 +168,13 @@ pub mod security {
     //! [`Header`]: crate::Header
     //! [`Header::secret`]: crate::Header::secret
     //! [`PeerIp`]: crate::PeerIp
-    //! [`IpPrefix`]: tower_ratelimit_core::key::IpPrefix
+    //! [`IpPrefix`]: tower_ratelimit_core::key::text::IpPrefix
     //! [`Global`]: crate::Global
     //! [`BearerToken`]: crate::key::BearerToken
     //! [`BasicUser`]: crate::key::BasicUser
     //! [`Cookie`]: crate::key::Cookie
     //! [`QueryParameter`]: crate::key::QueryParameter
-    //! [`extension_fn`]: tower_ratelimit_core::key::extension_fn
+    //! [`extension_fn`]: tower_ratelimit_core::key::extract::extension_fn
     //! [`ClientIp`]: crate::ClientIp
     //! [`ClientIp::behind`]: crate::ClientIp::behind
     //! [`ClientIp::hops`]: crate::ClientIp::hops

@@ -133,10 +133,12 @@ pub use tower_ratelimit_client_ip::{
     AddressOrigin, ClientIpHeader, IntoNetwork, WithClientAddress,
 };
 pub use tower_ratelimit_core::key::{
-    Digested, IntoKey, IpPrefix, Or, Revealed, extension_fn, key_fn,
+    extract::{Digested, IntoKey, Or, extension_fn, key_fn},
+    text::{IpPrefix, Revealed},
 };
 #[cfg(feature = "axum")]
 pub use tower_ratelimit_layer::key::MatchedRoute;
 pub use tower_ratelimit_layer::key::{
-    BasicUser, BearerToken, Cookie, GroupedPeerIp, QueryParameter, RequestMethod,
+    GroupedPeerIp, RequestMethod,
+    request_value::{BasicUser, BearerToken, Cookie, QueryParameter},
 };

@@ -53,7 +53,7 @@
 //! round one denied client uses up everybody's. Quotas of one key belong into one layer, which charges
 //! all of them or none; so does a layer of several limits with a key each, [`RateLimitLayer::all`].
 //!
-//! If [`extension_fn`](tower_ratelimit_core::key::extension_fn) makes the key, and the identity is not verified yet, the
+//! If [`extension_fn`](tower_ratelimit_core::key::extract::extension_fn) makes the key, and the identity is not verified yet, the
 //! response is 500 and the fix is logged.
 //!
 //! Where layers are stacked, each with [`expose_decision`](crate::RateLimitLayer::expose_decision) adds its

@@ -34,7 +34,7 @@ use tower_ratelimit_core::{
     decision::{Decision, Policy},
     error::{ConfigError, KeyErrorKind},
     headers::Headers,
-    key::{Key, KeyExtractor},
+    key::{Key, extract::KeyExtractor},
     limiter::{Charge, OpRef},
     quota::Priority,
     reject::{IsResponse, ProblemJson, Reject, RejectFn, Rejection, RejectionKind},

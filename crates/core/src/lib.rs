@@ -17,18 +17,10 @@ pub mod lock {
         locked.unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
-#[allow(
-    clippy::exhaustive_enums,
-    clippy::exhaustive_structs,
-    reason = "hidden"
-)]
+#[allow(clippy::exhaustive_enums, reason = "hidden")]
 #[doc(hidden)]
 pub mod log;
-#[allow(
-    clippy::exhaustive_enums,
-    clippy::exhaustive_structs,
-    reason = "hidden"
-)]
+#[allow(clippy::exhaustive_enums, reason = "hidden")]
 #[doc(hidden)]
 pub mod small_list;
 #[doc(hidden)]

@@ -86,6 +86,28 @@ impl<T: Copy, const N: usize> SmallList<T, N> {
             len,
         }
     }
+
+    #[inline]
+    pub fn extend_from_slice(&mut self, more: &[T]) {
+        if let Self::Short { values, len } = self {
+            let end = *len + more.len();
+            if let Some(room) = values.get_mut(*len..end) {
+                room.copy_from_slice(more);
+                *len = end;
+                return;
+            }
+            *self = Self::Long(values[..*len].to_vec());
+        }
+        if let Self::Long(all) = self {
+            all.extend_from_slice(more);
+        }
+    }
+}
+
+impl<T, const N: usize> AsRef<[T]> for SmallList<T, N> {
+    fn as_ref(&self) -> &[T] {
+        self.as_slice()
+    }
 }
 
 impl<T, const N: usize> SmallList<T, N> {
@@ -146,6 +168,12 @@ mod tests {
             let mut filled = SmallList::<_, 2>::filled(many, 7);
             assert_eq!(filled.as_slice(), vec![7; many]);
             assert_eq!(filled.as_mut_slice().len(), many);
+            let pieces = [[7].as_slice(), &[], &[8, 9, 10], &[11]];
+            let mut extended = SmallList::<_, 4>::default();
+            for piece in &pieces[..many.min(4)] {
+                extended.extend_from_slice(piece);
+            }
+            assert_eq!(extended.as_slice(), pieces[..many.min(4)].concat());
         }
     }
 }

@@ -155,3 +155,6 @@ impl Tokens {
         }
     }
 }
+
+/// The units of a limit that these tokens are.
+pub type UnitsOf = Arc<dyn Fn(&Tokens) -> u64 + Send + Sync>;

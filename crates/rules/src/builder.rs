@@ -22,7 +22,7 @@ use super::{
 };
 use tower_ratelimit_core::{
     clock::{Clock, OsClock, SharedClock},
-    key::KeyExtractor,
+    key::extract::KeyExtractor,
 };
 
 /// Reads [`Rules`], with the keys and settings that the application registers in code.

@@ -12,7 +12,7 @@ use super::{
 };
 use tower_ratelimit_core::{
     error::{KeyError, KeyErrorKind},
-    key::{Key, KeyExtractor},
+    key::{Key, extract::KeyExtractor},
 };
 use tower_ratelimit_layer::mcp::Mcp;
 

@@ -135,9 +135,9 @@ pub enum RequestPart {
     Header(HeaderName),
     /// The cookie of this name.
     Cookie(String),
-    /// The token in `Authorization: Bearer`, see [`BearerToken`](tower_ratelimit_layer::key::BearerToken).
+    /// The token in `Authorization: Bearer`, see [`BearerToken`](tower_ratelimit_layer::key::request_value::BearerToken).
     BearerToken,
-    /// The user in `Authorization: Basic`, see [`BasicUser`](tower_ratelimit_layer::key::BasicUser).
+    /// The user in `Authorization: Basic`, see [`BasicUser`](tower_ratelimit_layer::key::request_value::BasicUser).
     BasicUser,
     /// The host in `:authority` or `Host`.
     Host,

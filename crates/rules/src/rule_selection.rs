@@ -32,7 +32,7 @@ use super::{
 use tower_ratelimit_core::{
     clock::Timestamp,
     error::{KeyError, KeyErrorKind},
-    key::{Key, KeyExtractor as _},
+    key::{Key, extract::KeyExtractor as _},
     quota::Priority,
     small_list::SmallList,
 };

@@ -13,8 +13,8 @@ use tower_ratelimit_core::{
     clock::ManualClock,
     error::ConfigError,
     limiter::{
-        OnChange,
         limits_in_force::{LimitTerms, TierSet},
+        tier::OnChange,
     },
     quota::{IntoQuotas, OwnedQuota},
 };

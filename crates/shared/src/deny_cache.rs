@@ -24,7 +24,7 @@ use crate::hashed_key_names::MeasuredSubject;
 use tower_ratelimit_core::{
     clock::OsClock,
     decision::{Decision, Op},
-    limiter::{OpRef, limits_in_force::Chosen},
+    limiter::{call::OpRef, limits_in_force::Chosen},
     lock::unpoisoned,
 };
 

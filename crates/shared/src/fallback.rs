@@ -8,8 +8,10 @@ use tower_ratelimit_core::{
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
-        Call, Charge, Limiter, LocalLimiter, LocalLimiterBuilder, OpRef, Pending,
+        call::{Call, Charge, OpRef},
+        limiter::{Limiter, Pending},
         limits_in_force::{LimitTerms, TierSet},
+        local::{LocalLimiter, LocalLimiterBuilder},
     },
     quota::OwnedQuota,
 };

@@ -18,13 +18,14 @@ use tower_ratelimit_core::{
     clock::Timestamp,
     decision::{Decision, JointDecision, Op, Policy},
     error::{ConfigError, ConfigErrorKind, LimiterError},
-    key::KeyExtractor,
+    key::extract::KeyExtractor,
     limiter::{
-        BoxedFuture, Call, Charge, Internals, Limiter, OpRef, OwnedCharge, Pending, Tier,
         any::boxed,
-        joint::{KeyedLimit, Member, sealed::Sealed},
-        limiter::all_typed,
+        call::{Call, Charge, OpRef, OwnedCharge},
+        joint::{KeyedLimit, Member, all_typed, sealed::Sealed},
+        limiter::{BoxedFuture, Internals, Limiter, Pending},
         limits_in_force::{TierSet, unsupported},
+        tier::Tier,
     },
     quota::{Algorithm, OwnedQuota, Quota},
 };

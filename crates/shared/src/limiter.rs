@@ -35,9 +35,9 @@ use tower_ratelimit_core::{
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
-        BoxedFuture, Call, ChangingLimits, Charge, Facts, InForce, Internals, Limiter, OpRef,
-        OwnedCharge, Pending,
-        limits_in_force::{Chosen, TierSet},
+        call::{Call, Charge, OpRef, OwnedCharge},
+        limiter::{BoxedFuture, Facts, Internals, Limiter, Pending},
+        limits_in_force::{ChangingLimits, Chosen, TierSet},
     },
     lock::unpoisoned,
     quota::OwnedQuota,
@@ -272,15 +272,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             Err(error) => return Pending::Ready(Err(error)),
         };
         let inner = &*self.0;
-        let changed;
-        let current = match inner.current.read() {
-            InForce::First(first) => first,
-            // Without the lock: a store may change the quota during its call.
-            InForce::Current(current) => {
-                changed = Arc::clone(&current);
-                &changed
-            }
-        };
+        let current: &Arc<Plan> = &inner.current.read();
         let mut here = None;
         if let Some(ledger) = &inner.ledger {
             let (tag, now) = (ledger.tag(charge.key), Instant::now());

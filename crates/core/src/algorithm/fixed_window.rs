@@ -62,7 +62,7 @@ pub fn long_window_begins(quota: &Quota) -> u64 {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Window {
     pub index: u64,
-    pub(super) count: u64,
+    pub count: u64,
 }
 
 impl FixedWindow {

@@ -26,8 +26,10 @@ use crate::{
 pub use self::{
     bucket::{Bucket, TokenBucket},
     decide::{CounterIndex, Counters, Judgement, States},
-    fixed_window::long_window_begins,
+    fixed_window::{Window, long_window_begins},
     meter::Meter,
+    sliding_log::Log,
+    sliding_window::Slices,
     state::State,
     varying::least_limit_begins,
 };

@@ -179,11 +179,11 @@ impl Log {
         self.entries.capacity()
     }
 
-    pub(super) const fn total(&self) -> u64 {
+    pub(crate) const fn total(&self) -> u64 {
         self.total
     }
 
-    pub(super) fn newest(&self) -> Option<u64> {
+    pub(crate) fn newest(&self) -> Option<u64> {
         self.entries.back().map(|entry| entry.at)
     }
 
@@ -196,7 +196,7 @@ impl Log {
     }
 
     /// The times and their units.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (u64, u64)> + Clone {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, u64)> + Clone {
         self.entries.iter().map(|entry| (entry.at, entry.count))
     }
 

@@ -21,9 +21,9 @@ pub(crate) struct SlidingWindow {
 /// The number of the newest slice, and the counts of it and the slices before, newest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slices {
-    pub(super) newest: u64,
+    pub(crate) newest: u64,
     /// One more than a period has slices; empty for a fresh key.
-    pub(super) counts: Vec<u64>,
+    pub(crate) counts: Vec<u64>,
 }
 
 impl Slices {

@@ -57,8 +57,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
 
 use crate::{
-    byte_buffers::SmallBytes,
     decision::{Decision, Policy, Status, Unit, whole_seconds},
+    small_list::SmallList,
 };
 
 pub use self::config::{IetfDraft, ResetFormat};
@@ -256,7 +256,7 @@ impl ConstantTexts {
             let mut opening = TextBuffer::new();
             push_opening(policy, &mut opening);
             ConstantText {
-                opening: opening.text.as_bytes().into(),
+                opening: opening.text.as_slice().into(),
                 limit: number_value(policy.limit()),
             }
         });
@@ -390,7 +390,7 @@ fn named_in<'a>(
         push_quoted(name, &mut quoted);
         let mut items = items.iter().map(|item| item.trim_ascii_start());
         items.any(|item| {
-            let rest = item.strip_prefix(quoted.text.as_bytes());
+            let rest = item.strip_prefix(quoted.text.as_slice());
             matches!(rest, Some([] | [b';' | b' ', ..]))
         })
     })
@@ -438,7 +438,7 @@ const INLINE_LEN: usize = 112;
 /// The buffer is on the stack while it is written. A lone text is copied from it; several move to the
 /// heap in one piece and share it: at most one allocation for a response.
 struct TextBuffer {
-    text: SmallBytes<INLINE_LEN>,
+    text: SmallList<u8, INLINE_LEN>,
     /// The last two numbers with a text of their own, and its place: several fields report the same.
     numbers: [(u64, Range<usize>); 2],
 }
@@ -451,21 +451,21 @@ enum BufferedText {
 
 impl TextBuffer {
     #[inline]
-    const fn new() -> Self {
+    fn new() -> Self {
         Self {
-            text: SmallBytes::new(),
+            text: SmallList::filled(0, 0),
             numbers: [(0, 0..0), (0, 0..0)],
         }
     }
 
     #[inline]
-    const fn len(&self) -> usize {
-        self.text.len()
+    fn len(&self) -> usize {
+        self.text.as_slice().len()
     }
 
     #[inline]
     fn push(&mut self, text: &[u8]) {
-        self.text.push(text);
+        self.text.extend_from_slice(text);
     }
 
     #[inline]
@@ -503,10 +503,10 @@ impl TextBuffer {
 
     #[inline]
     fn finish(self) -> FinishedTexts {
-        FinishedTexts(if self.len() > 0 {
-            self.text.into_shared()
-        } else {
-            Bytes::new()
+        FinishedTexts(match self.text {
+            SmallList::Short { len: 0, .. } => Bytes::new(),
+            SmallList::Long(all) => all.into(),
+            short @ SmallList::Short { .. } => Bytes::from_owner(short),
         })
     }
 }

@@ -1,18 +1,17 @@
-//! `AnyLimiter`: any limiter behind one type, `AsyncLimiter` for those that wait, and `IntoLimiter`: what a layer takes as one.
+//! `AnyLimiter`: any limiter behind one type, and `AsyncLimiter` for those that wait.
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc};
 
 use super::{
-    Call, Facts, Limiter, LocalLimiter, Member, Pending, Tier,
-    call::Charged,
-    joint::sealed::Sealed,
-    limiter::{BoxedFuture, Internals, handle_methods},
+    call::{Call, Charged},
+    limiter::{BoxedFuture, Facts, Internals, IntoLimiter, Limiter, Pending},
+    tier::Tier,
 };
 use crate::{
     decision::{Decision, Op, Policy},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
-    quota::{IntoQuotas, OwnedQuota, Priority},
+    quota::{OwnedQuota, Priority},
 };
 
 /// A limiter of any type, chosen at run time: in this process while developing, through Redis in
@@ -133,6 +132,75 @@ impl AnyLimiter {
     }
 }
 
+/// Implements for an asynchronous limiter the methods of a [`LocalLimiter`](crate::LocalLimiter), with
+/// equal names and arguments.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! handle_methods {
+    ($limiter:ty $(where $store:ident: $bound:path)?) => {
+        impl$(<$store: $bound>)? $limiter {
+            /// Takes `cost` units if they are available, all or nothing. A cost above the capacity, soft
+            /// share included, is always denied, without a
+            /// [`retry_after`](crate::Decision::retry_after).
+            pub fn acquire(&self, key: &Key, cost: u64) -> Pending<<Self as Limiter>::Future> {
+                Limiter::acquire(self, key, cost)
+            }
+
+            /// Takes what is available, at most `most` units;
+            /// [`Decision::charged`](crate::Decision::charged) returns how many. Denied if there are none.
+            pub fn acquire_up_to(
+                &self,
+                key: &Key,
+                most: u64,
+            ) -> Pending<<Self as Limiter>::Future> {
+                Limiter::acquire_up_to(self, key, most)
+            }
+
+            /// Decides like [`acquire`](Self::acquire) and takes nothing. Another request, also of another
+            /// node, may take the units before a later `acquire` does.
+            pub fn peek(&self, key: &Key, cost: u64) -> Pending<<Self as Limiter>::Future> {
+                Limiter::peek(self, key, cost)
+            }
+
+            /// Takes `cost` units whether or not they are available, down to exhaustion: for work that was
+            /// done already. The outcome is that of [`acquire`](Self::acquire).
+            pub fn hit(&self, key: &Key, cost: u64) -> Pending<<Self as Limiter>::Future> {
+                Limiter::hit(self, key, cost)
+            }
+
+            /// Refunds `cost` units. With the receipt of the decision that charged them, at most its
+            /// charge less the units that have returned since; without a receipt, units of the newest
+            /// charge.
+            pub fn refund(
+                &self,
+                key: &Key,
+                cost: u64,
+                receipt: Option<$crate::decision::Receipt>,
+            ) -> Pending<<Self as Limiter>::Future> {
+                Limiter::refund(self, key, cost, receipt)
+            }
+
+            /// Denies the key everything for this time from now on, at most 18 years; zero ends a
+            /// block.
+            pub fn block(
+                &self,
+                key: &Key,
+                block: std::time::Duration,
+            ) -> Pending<<Self as Limiter>::Future> {
+                Limiter::block(self, key, block)
+            }
+
+            /// Resets the key to its initial state, in all tiers, and ends its block.
+            pub fn reset(&self, key: &Key) -> Pending<<Self as Limiter>::Future> {
+                Limiter::reset(self, key)
+            }
+        }
+    };
+}
+
+#[doc(hidden)]
+pub use handle_methods;
+
 handle_methods!(AnyLimiter);
 
 #[allow(
@@ -176,86 +244,16 @@ impl fmt::Debug for AnyLimiter {
     }
 }
 
-impl Sealed for AnyLimiter {}
-
-#[allow(
-    private_bounds,
-    private_interfaces,
-    reason = "nobody else implements it"
-)]
-impl Member for AnyLimiter {
-    fn call_list<'a>(
-        of: impl Fn(usize) -> Option<&'a Self>,
-        call: &Call<'_>,
-    ) -> Pending<BoxedFuture> {
-        let of = |limit| Limiter::internals(of(limit)?);
-        match call.charges.first().and_then(|first| of(first.index())) {
-            Some(first) => first.call_list(&of, call),
-            None => Pending::Ready(Err(LimiterError::unsupported(
-                "the call has no charge of any limit",
-            ))),
-        }
-    }
-}
-
-/// A type that a layer can use as its limiter: a [`Quota`](crate::Quota), a [`Limiter`] or an [`AsyncLimiter`].
-///
-/// `Via` is inferred. It distinguishes the conversions, so that the implementations do not overlap.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a limiter",
-    label = "expected a `Quota`, a `LocalLimiter`, a `GovernorLimiter`, or a type that implements `Limiter` or `AsyncLimiter`",
-    note = "`RateLimitLayer::new` takes the quota first and the key extractor second",
-    note = "a text such as `\"10/second\"` is read by `.parse()`: `\"10/second\".parse::<Quota>()?`"
-)]
-pub trait IntoLimiter<Via> {
-    /// The type of the limiter.
-    type Limiter: Limiter;
-
-    /// Makes the limiter.
-    ///
-    /// # Errors
-    ///
-    /// If a quota is invalid, see [`Quota::check`](crate::quota::Quota::check).
-    fn into_limiter(self) -> Result<Self::Limiter, ConfigError>;
-}
-
-/// Marks the conversion of a type that is a [`Limiter`] already. Inferred as `Via` of [`IntoLimiter`]; it
-/// has no values outside of this crate.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct FromLimiter;
-
 /// Marks the conversion of an [`AsyncLimiter`] to a [`BoxedLimiter`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FromAsync;
-
-/// Marks the conversion of a [`Quota`](crate::Quota), or of several that are charged together, to a [`LocalLimiter`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct FromQuota;
-
-impl<L: Limiter> IntoLimiter<FromLimiter> for L {
-    type Limiter = L;
-
-    fn into_limiter(self) -> Result<L, ConfigError> {
-        Ok(self)
-    }
-}
 
 impl<A: AsyncLimiter> IntoLimiter<FromAsync> for A {
     type Limiter = BoxedLimiter<A>;
 
     fn into_limiter(self) -> Result<BoxedLimiter<A>, ConfigError> {
         Ok(BoxedLimiter::new(self))
-    }
-}
-
-impl<Q: IntoQuotas> IntoLimiter<FromQuota> for Q {
-    type Limiter = LocalLimiter;
-
-    fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
-        LocalLimiter::builder(self).build()
     }
 }
 

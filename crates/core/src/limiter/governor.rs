@@ -13,7 +13,10 @@ use governor::{
     },
 };
 
-use super::{Call, Facts, Limiter, Never, OpRef, Pending};
+use super::{
+    call::{Call, OpRef},
+    limiter::{Facts, Limiter, Never, Pending},
+};
 use crate::{
     clock::{Clock as _, OsClock, Timestamp},
     decision::Op,

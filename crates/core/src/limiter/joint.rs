@@ -5,16 +5,18 @@ use std::{any::Any, fmt, sync::Arc};
 use http::request::Parts;
 
 use super::{
-    Call, Charge, Facts, Limiter, LocalLimiter, LocalStore, Never, OpRef, Pending, Tier,
-    limiter::{BoxedFuture, Internals, all_typed},
-    tier::several_quotas,
+    any::AnyLimiter,
+    call::{Call, Charge, OpRef},
+    limiter::{BoxedFuture, Facts, Internals, Limiter, Never, Pending},
+    local::{LocalLimiter, LocalStore},
+    tier::{Tier, several_quotas},
 };
 use crate::{
     decision::Policy,
     error::{ConfigError, ConfigErrorKind, LimiterError},
-    key::{Key, KeyExtractor},
+    key::{Key, extract::KeyExtractor},
     quota::{OwnedQuota, Priority, Quota},
-    used_tokens::Tokens,
+    used_tokens::{Tokens, UnitsOf},
 };
 
 /// Several limits, each with a key of its own, that are charged together or not at all.
@@ -190,6 +192,21 @@ impl<L: Member> JointLimiter<L> {
     }
 }
 
+/// The limiters of one type.
+///
+/// # Errors
+///
+/// If one is of another type.
+pub fn all_typed<'a, T: 'static>(all: &[&'a dyn Internals]) -> Result<Vec<&'a T>, ConfigError> {
+    let typed = all.iter().map(|of| of.typed());
+    typed.collect::<Option<_>>().ok_or_else(|| {
+        ConfigError::new(
+            ConfigErrorKind::Joint,
+            "limits are charged together only if all are in one LocalStore, or all in Redis",
+        )
+    })
+}
+
 /// Checks that these limiters can be charged together.
 pub fn check(limiters: &[impl Limiter]) -> Result<(), ConfigError> {
     let all: Option<Vec<_>> = limiters.iter().map(Limiter::internals).collect();
@@ -287,6 +304,28 @@ impl Member for LocalLimiter {
     }
 }
 
+impl sealed::Sealed for AnyLimiter {}
+
+#[allow(
+    private_bounds,
+    private_interfaces,
+    reason = "nobody else implements it"
+)]
+impl Member for AnyLimiter {
+    fn call_list<'a>(
+        of: impl Fn(usize) -> Option<&'a Self>,
+        call: &Call<'_>,
+    ) -> Pending<BoxedFuture> {
+        let of = |limit| Limiter::internals(of(limit)?);
+        match call.charges.first().and_then(|first| of(first.index())) {
+            Some(first) => first.call_list(&of, call),
+            None => Pending::Ready(Err(LimiterError::unsupported(
+                "the call has no charge of any limit",
+            ))),
+        }
+    }
+}
+
 impl Internals for LocalLimiter {
     fn as_any(&self) -> &dyn Any {
         self
@@ -349,8 +388,6 @@ pub struct KeyedLimit<I = Quota> {
 }
 
 type PriorityOf = Arc<dyn Fn(&Parts) -> Priority + Send + Sync>;
-
-pub type UnitsOf = Arc<dyn Fn(&Tokens) -> u64 + Send + Sync>;
 
 impl<I> KeyedLimit<I> {
     /// `limit`, counted by the key that `extractor` finds.

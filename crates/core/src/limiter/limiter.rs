@@ -1,4 +1,4 @@
-//! `Limiter`, the trait of all limiters, and `Pending`, its answer.
+//! `Limiter`, the trait of all limiters, `Pending`, its answer, and `IntoLimiter`: what a layer takes as one.
 
 use std::{
     any::Any,
@@ -439,89 +439,40 @@ impl dyn Internals + '_ {
     }
 }
 
-/// The limiters of one type.
+/// A type that a layer can use as its limiter: a [`Quota`](crate::Quota), a [`Limiter`] or an [`AsyncLimiter`](super::AsyncLimiter).
 ///
-/// # Errors
-///
-/// If one is of another type.
-pub fn all_typed<'a, T: 'static>(all: &[&'a dyn Internals]) -> Result<Vec<&'a T>, ConfigError> {
-    let typed = all.iter().map(|of| of.typed());
-    typed.collect::<Option<_>>().ok_or_else(|| {
-        ConfigError::new(
-            ConfigErrorKind::Joint,
-            "limits are charged together only if all are in one LocalStore, or all in Redis",
-        )
-    })
+/// `Via` is inferred. It distinguishes the conversions, so that the implementations do not overlap.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a limiter",
+    label = "expected a `Quota`, a `LocalLimiter`, a `GovernorLimiter`, or a type that implements `Limiter` or `AsyncLimiter`",
+    note = "`RateLimitLayer::new` takes the quota first and the key extractor second",
+    note = "a text such as `\"10/second\"` is read by `.parse()`: `\"10/second\".parse::<Quota>()?`"
+)]
+pub trait IntoLimiter<Via> {
+    /// The type of the limiter.
+    type Limiter: Limiter;
+
+    /// Makes the limiter.
+    ///
+    /// # Errors
+    ///
+    /// If a quota is invalid, see [`Quota::check`](crate::quota::Quota::check).
+    fn into_limiter(self) -> Result<Self::Limiter, ConfigError>;
 }
 
-/// Implements for an asynchronous limiter the methods of a [`LocalLimiter`](crate::LocalLimiter), with
-/// equal names and arguments.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! handle_methods {
-    ($limiter:ty $(where $store:ident: $bound:path)?) => {
-        impl$(<$store: $bound>)? $limiter {
-            /// Takes `cost` units if they are available, all or nothing. A cost above the capacity, soft
-            /// share included, is always denied, without a
-            /// [`retry_after`](crate::Decision::retry_after).
-            pub fn acquire(&self, key: &Key, cost: u64) -> Pending<<Self as Limiter>::Future> {
-                Limiter::acquire(self, key, cost)
-            }
+/// Marks the conversion of a type that is a [`Limiter`] already. Inferred as `Via` of [`IntoLimiter`]; it
+/// has no values outside of this crate.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct FromLimiter;
 
-            /// Takes what is available, at most `most` units;
-            /// [`Decision::charged`](crate::Decision::charged) returns how many. Denied if there are none.
-            pub fn acquire_up_to(
-                &self,
-                key: &Key,
-                most: u64,
-            ) -> Pending<<Self as Limiter>::Future> {
-                Limiter::acquire_up_to(self, key, most)
-            }
+impl<L: Limiter> IntoLimiter<FromLimiter> for L {
+    type Limiter = L;
 
-            /// Decides like [`acquire`](Self::acquire) and takes nothing. Another request, also of another
-            /// node, may take the units before a later `acquire` does.
-            pub fn peek(&self, key: &Key, cost: u64) -> Pending<<Self as Limiter>::Future> {
-                Limiter::peek(self, key, cost)
-            }
-
-            /// Takes `cost` units whether or not they are available, down to exhaustion: for work that was
-            /// done already. The outcome is that of [`acquire`](Self::acquire).
-            pub fn hit(&self, key: &Key, cost: u64) -> Pending<<Self as Limiter>::Future> {
-                Limiter::hit(self, key, cost)
-            }
-
-            /// Refunds `cost` units. With the receipt of the decision that charged them, at most its
-            /// charge less the units that have returned since; without a receipt, units of the newest
-            /// charge.
-            pub fn refund(
-                &self,
-                key: &Key,
-                cost: u64,
-                receipt: Option<$crate::decision::Receipt>,
-            ) -> Pending<<Self as Limiter>::Future> {
-                Limiter::refund(self, key, cost, receipt)
-            }
-
-            /// Denies the key everything for this time from now on, at most 18 years; zero ends a
-            /// block.
-            pub fn block(
-                &self,
-                key: &Key,
-                block: std::time::Duration,
-            ) -> Pending<<Self as Limiter>::Future> {
-                Limiter::block(self, key, block)
-            }
-
-            /// Resets the key to its initial state, in all tiers, and ends its block.
-            pub fn reset(&self, key: &Key) -> Pending<<Self as Limiter>::Future> {
-                Limiter::reset(self, key)
-            }
-        }
-    };
+    fn into_limiter(self) -> Result<L, ConfigError> {
+        Ok(self)
+    }
 }
-
-#[doc(hidden)]
-pub use handle_methods;
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeSet,
     ops::Deref,
     sync::{
-        Arc, RwLock, RwLockReadGuard,
+        Arc, RwLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -740,12 +740,13 @@ pub struct ChangingLimits<T> {
     current: RwLock<T>,
 }
 
-/// The limits in force.
+/// The limits in force, cloned out of their lock: calls on several limits that held such locks could wait for each other
+/// while limits are replaced.
 #[derive(Debug)]
 #[allow(clippy::exhaustive_enums, reason = "hidden")]
 pub enum InForce<'a, T> {
     First(&'a T),
-    Current(RwLockReadGuard<'a, T>),
+    Current(T),
 }
 
 impl<T> Deref for InForce<'_, T> {
@@ -779,7 +780,7 @@ impl<T: Clone> ChangingLimits<T> {
     pub fn read(&self) -> InForce<'_, T> {
         match self.first() {
             Some(first) => InForce::First(first),
-            None => InForce::Current(unpoisoned(self.current.read())),
+            None => InForce::Current(unpoisoned(self.current.read()).clone()),
         }
     }
 

@@ -41,7 +41,8 @@
 
 #[doc(hidden)]
 pub mod any;
-mod call;
+#[doc(hidden)]
+pub mod call;
 #[cfg(feature = "governor")]
 mod governor;
 #[doc(hidden)]
@@ -59,47 +60,29 @@ pub mod limits_in_force;
 #[doc(hidden)]
 pub mod local;
 mod quota_change;
-#[allow(
-    clippy::exhaustive_enums,
-    clippy::exhaustive_structs,
-    reason = "hidden"
-)]
+#[allow(clippy::exhaustive_structs, reason = "hidden")]
 #[doc(hidden)]
 pub mod subject;
-#[allow(
-    clippy::exhaustive_enums,
-    clippy::exhaustive_structs,
-    reason = "hidden"
-)]
+#[allow(clippy::exhaustive_structs, reason = "hidden")]
 #[doc(hidden)]
 pub mod tier;
 
-#[doc(hidden)]
-pub use self::any::AnyLimiter;
 #[cfg(feature = "governor")]
 pub use self::governor::{GovernorLimiter, GovernorMiddleware};
 #[doc(hidden)]
-pub use self::joint::UnitsOf;
-#[doc(hidden)]
-pub use self::limiter::BoxedFuture;
-#[doc(hidden)]
-pub use self::limiter::Internals;
-#[doc(hidden)]
-pub use self::limits_in_force::{ChangingLimits, InForce};
-#[doc(hidden)]
 pub use self::{
-    any::AsyncLimiter,
-    limiter::Limiter,
+    any::{AnyLimiter, AsyncLimiter},
+    limiter::{BoxedFuture, Limiter},
     local::{LocalLimiter, LocalStore},
 };
 pub use self::{
-    any::{BoxedLimiter, FromAsync, FromLimiter, FromQuota, IntoLimiter},
+    any::{BoxedLimiter, FromAsync},
     call::{Call, Charge, Numbers, OpRef, OwnedCharge},
     joint::{IntoMembers, JointLimiter, KeyedLimit, Member},
-    limiter::{Facts, Never, Pending, PendingFuture},
+    limiter::{Facts, FromLimiter, IntoLimiter, Never, Pending, PendingFuture},
     local::{
-        LocalLimiterBuilder, LocalStoreBuilder, RestoreError, RestoreErrorKind, SaveError,
-        SaveErrorKind, Saved,
+        FromQuota, LocalLimiterBuilder, LocalStoreBuilder,
+        state_file::{RestoreError, RestoreErrorKind, SaveError, SaveErrorKind, Saved},
     },
     quota_change::QuotaChange,
     tier::{OnChange, RequestQuota, Tier},

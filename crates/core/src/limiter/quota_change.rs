@@ -2,7 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use super::{LocalLimiter, OnChange, tier::numbers};
+use super::{
+    local::LocalLimiter,
+    tier::{OnChange, numbers},
+};
 use crate::{
     algorithm::{least_limit_begins, long_window_begins},
     clock::{ManualClock, Timestamp},

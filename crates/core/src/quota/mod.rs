@@ -17,6 +17,8 @@ mod serde;
 )]
 #[doc(hidden)]
 pub mod text;
+#[cfg(feature = "calendar")]
+mod time_zone;
 mod validate;
 #[doc(hidden)]
 pub mod value;
@@ -39,7 +41,7 @@ pub(crate) use self::value::Kind;
 #[doc(hidden)]
 pub use self::value::{Fitted, Priority, Quota};
 #[cfg(feature = "calendar")]
-pub(crate) use self::{calendar_quotas::kept_zone, civil_time::CalendarUnit};
+pub(crate) use self::{civil_time::CalendarUnit, time_zone::kept_zone};
 pub use self::{
     civil_time::TimeOfDay,
     owned_quota::{IntoQuotas, OwnedQuota, QuotaList},

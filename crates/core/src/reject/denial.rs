@@ -1,7 +1,6 @@
 //! Responses of handlers to denied requests, like those of a layer.
 
 use std::{
-    any::Any,
     error::Error,
     fmt,
     sync::{
@@ -10,9 +9,11 @@ use std::{
     },
 };
 
-use http::{Request, Response, StatusCode, request::Parts};
+use http::{Request, Response, request::Parts};
 
-use super::{ProblemJson, Reject, Rejection, RejectionBody, RejectionKind, answer};
+use super::rejection::{
+    AnswerStyle, ErasedReject, ProblemJson, Reject, Rejection, RejectionBody, RejectionKind, answer,
+};
 use crate::{
     decision::Decision,
     error::LimiterError,
@@ -338,56 +339,5 @@ impl fmt::Debug for Denial {
             Cause::Failed(error) => text.field("error", error),
         };
         text.finish_non_exhaustive()
-    }
-}
-
-/// The settings of a layer's responses to denied requests. Layers that expose their decisions insert it
-/// into the extensions of requests, for handlers that deny requests themselves.
-#[derive(Clone)]
-#[doc(hidden)]
-pub struct AnswerStyle {
-    headers: Headers,
-    grpc: bool,
-    shed_status: StatusCode,
-    rejection: ErasedReject,
-}
-
-impl fmt::Debug for AnswerStyle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AnswerStyle").finish_non_exhaustive()
-    }
-}
-
-impl AnswerStyle {
-    #[doc(hidden)]
-    pub fn new<B: 'static>(
-        headers: &Headers,
-        grpc: bool,
-        shed_status: StatusCode,
-        rejection: Arc<impl Reject<B>>,
-    ) -> Self {
-        Self {
-            headers: headers.clone(),
-            grpc,
-            shed_status,
-            rejection: ErasedReject::new(rejection),
-        }
-    }
-}
-
-/// A rejection of any type, for the one type of body that it is kept for.
-#[derive(Clone)]
-struct ErasedReject(Arc<dyn Any + Send + Sync>);
-
-impl ErasedReject {
-    fn new<B: 'static>(rejection: Arc<impl Reject<B>>) -> Self {
-        let rejection: Arc<dyn Reject<B>> = rejection;
-        Self(Arc::new(rejection))
-    }
-
-    /// The rejection, if it was kept for bodies of type `B`.
-    fn get<B: 'static>(&self) -> Option<&dyn Reject<B>> {
-        let rejection = self.0.downcast_ref::<Arc<dyn Reject<B>>>()?;
-        Some(&**rejection)
     }
 }

@@ -7,15 +7,21 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use proptest::{prelude::*, sample::select};
 
-use crate::reject::answer;
+use crate::reject::rejection::answer;
 use crate::{
+    Limiter,
+    clock::ManualClock,
     decision::Decision,
     headers::{Headers, IetfDraft, Renderer, ResetFormat},
     key::Key,
-    limiter::{Call, Charge, LocalLimiter, OpRef, RequestQuota, Tier},
+    limiter::{
+        call::{Call, Charge, OpRef},
+        limiter::Pending,
+        local::LocalLimiter,
+        tier::{RequestQuota, Tier},
+    },
     quota::Quota,
-    reject::{PlainText, ProblemJson, Reject, Rejection},
-    {Limiter, clock::ManualClock, limiter::Pending},
+    reject::rejection::{PlainText, ProblemJson, Reject, Rejection},
 };
 
 /// The fields by name, each with its lines in their order: among each other names have none.

@@ -11,9 +11,8 @@ use http::{Extensions, Method, request::Parts};
 #[cfg(feature = "tonic")]
 use tonic::transport::server::TcpConnectInfo;
 
-pub use self::request_value::{BasicUser, BearerToken, Cookie, QueryParameter};
 use tower_ratelimit_core::error::KeyError;
-use tower_ratelimit_core::key::{IpPrefix, Key, KeyExtractor};
+use tower_ratelimit_core::key::{Key, extract::KeyExtractor, text::IpPrefix};
 #[cfg(feature = "axum")]
 use tower_ratelimit_core::log::{Code, Watch};
 

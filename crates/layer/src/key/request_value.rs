@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, header, request::Parts};
 use percent_encoding::percent_decode;
 
 use tower_ratelimit_core::error::KeyError;
-use tower_ratelimit_core::key::{Key, KeyExtractor};
+use tower_ratelimit_core::key::{Key, extract::KeyExtractor};
 
 /// The value of a header, such as an API key.
 ///
@@ -223,7 +223,7 @@ impl KeyExtractor for QueryParameter {
 /// accepted in it.
 ///
 /// Nothing is verified: the limit holds only where a wrong token is refused later. To count what
-/// is in a token, such as its subject, see [`extension_fn`](tower_ratelimit_core::key::extension_fn).
+/// is in a token, such as its subject, see [`extension_fn`](tower_ratelimit_core::key::extract::extension_fn).
 ///
 /// ```
 /// use tower_ratelimit::{Key, KeyExtractor, key::BearerToken};
@@ -254,7 +254,7 @@ impl KeyExtractor for BearerToken {
 /// several fields that differ. Padding makes no difference.
 ///
 /// Names are compared as they are: where the service takes `alice` and `Alice` for one user, count
-/// by the name as the service normalises it, in a [closure](tower_ratelimit_core::key::key_fn).
+/// by the name as the service normalises it, in a [closure](tower_ratelimit_core::key::extract::key_fn).
 ///
 /// Nothing is verified. That suits a limit on attempts to log in; but anybody with a name can use
 /// up its limit, so let only [failures count](crate::rate_limit::layer::RateLimitLayer::count_if), or count by name

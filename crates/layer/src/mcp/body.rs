@@ -25,7 +25,7 @@ use crate::{
 use tower_ratelimit_core::{
     clock::{self, NoTimer},
     log::{self, Code},
-    reject::RejectionBody,
+    reject::rejection::RejectionBody,
 };
 
 /// The longest time for a body.

@@ -28,8 +28,8 @@ use crate::{
 };
 use tower_ratelimit_core::{
     headers::Headers,
-    limiter::{Limiter, LocalLimiter},
-    reject::RejectionBody,
+    limiter::{limiter::Limiter, local::LocalLimiter},
+    reject::rejection::RejectionBody,
 };
 
 /// Limits calls of MCP. Made by [`RateLimitLayer::mcp`].

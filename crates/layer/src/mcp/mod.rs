@@ -35,7 +35,7 @@ use self::{call::CallFields, message::Calls};
 use crate::key::request_value::Header;
 use tower_ratelimit_core::{
     error::{KeyError, KeyErrorKind},
-    key::{Key, KeyExtractor},
+    key::{Key, extract::KeyExtractor},
 };
 
 /// The key of a call of MCP: its method, such as `tools/call`, or the method and the name of the tool, prompt or

@@ -7,7 +7,7 @@ use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 use super::{call::BadInput, message::Calls};
 use tower_ratelimit_core::{
     decision::Decision,
-    reject::{Reject, Rejection, RejectionBody, RejectionKind},
+    reject::rejection::{Reject, Rejection, RejectionBody, RejectionKind},
 };
 
 /// The code of a denial, of those that JSON-RPC leaves to servers (-32000 to -32099).

@@ -16,7 +16,7 @@ use http::{Response, request::Parts};
 use http_body::{Body, Frame, SizeHint};
 
 use super::gate::{Admit, Admits, FinalOutcome, RequestOutcome};
-use tower_ratelimit_core::reject::RejectionBody;
+use tower_ratelimit_core::reject::rejection::RejectionBody;
 
 pub(crate) type PolledFrame<D, E> = Poll<Option<Result<Frame<D>, E>>>;
 

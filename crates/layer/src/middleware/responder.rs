@@ -9,13 +9,13 @@ use super::{
     settings::{CommonSettings, KeyRules, Keys, Uncounted},
     setup_diagnostics::Diagnostics,
 };
-use crate::observe::{Decided, Event, Observer};
+use crate::observe::event::{Decided, Event, Observer};
 use tower_ratelimit_core::{
     decision::{Decision, Policy},
     error::{KeyError, KeyErrorKind, LimiterError},
     headers::{QuotaNumbers, Renderer},
     key::Key,
-    reject::{AnswerStyle, Reject, Rejection, RejectionKind, answer},
+    reject::rejection::{AnswerStyle, Reject, Rejection, RejectionKind, answer},
 };
 
 /// The first stage of a layer.

@@ -11,14 +11,14 @@ use std::{
 
 use http::{StatusCode, request::Parts};
 
-use crate::observe::Observer;
+use crate::observe::event::Observer;
 use tower_ratelimit_core::{
     error::{KeyError, KeyErrorKind},
     headers::Headers,
-    key::{Key, KeyExtractor},
+    key::{Key, extract::KeyExtractor},
     log::{self, Code},
     quota::Priority,
-    reject::RejectionKind,
+    reject::rejection::RejectionKind,
     small_list::SmallList,
 };
 

@@ -16,7 +16,7 @@ use tower_ratelimit_core::{
     decision::{Op, Receipt},
     error::{LimiterError, LimiterErrorKind},
     key::Key,
-    limiter::{Charge, Limiter},
+    limiter::{call::Charge, limiter::Limiter},
     lock::unpoisoned,
     log::{self, Code},
 };

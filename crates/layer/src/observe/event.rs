@@ -9,7 +9,7 @@ use tower_ratelimit_core::{
     decision::{Decision, Policy, QuotaStatus},
     error::{KeyError, LimiterError},
     key::Key,
-    limiter::Charge,
+    limiter::call::Charge,
 };
 
 /// An observer of a layer's decisions, one call for each [`Event`].

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use metrics::{SharedString, counter, gauge, histogram};
 
-use super::{Corrected, Decided, Event, Observer, event::SpentReport};
+use super::event::{Corrected, Decided, Event, Observer, SpentReport};
 use tower_ratelimit_core::{
     decision::{Name, Policy},
     error::{LimiterError, LimiterErrorKind},

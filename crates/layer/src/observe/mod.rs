@@ -57,7 +57,8 @@
 //!
 //! [`Arc`]: std::sync::Arc
 
-mod event;
+#[doc(hidden)]
+pub mod event;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod top_keys;

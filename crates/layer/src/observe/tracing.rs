@@ -11,7 +11,7 @@ use tracing::{
     trace, warn,
 };
 
-use super::{Corrected, Decided, Event, Observer};
+use super::event::{Corrected, Decided, Event, Observer};
 use tower_ratelimit_core::{decision::Degradation, error::LimiterError};
 
 /// The target in the filters of operators: the path of this observer for users.

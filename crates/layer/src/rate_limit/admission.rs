@@ -18,14 +18,17 @@ use crate::{
         responder::{KeyStage, Responder},
         setup_diagnostics::Diagnostics,
     },
-    observe::{Corrected, Decided, Event},
+    observe::event::{Corrected, Decided, Event},
 };
 use tower_ratelimit_core::{
     clock::OsClock,
     decision::{Decision, Op, Policy},
     error::LimiterError,
-    limiter::{Charge, Limiter, OpRef},
-    reject::RejectionKind,
+    limiter::{
+        call::{Charge, OpRef},
+        limiter::Limiter,
+    },
+    reject::rejection::RejectionKind,
 };
 
 /// Decides about requests; independent of tower. Shared by all services and clones of one layer.

@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use tower_ratelimit_core::{
     key::Key,
-    limiter::{Charge, OpRef, Tier},
+    limiter::{
+        call::{Charge, OpRef},
+        tier::Tier,
+    },
     quota::Priority,
     small_list::SmallList,
 };

@@ -41,7 +41,7 @@ use crate::{
         gate::{Admit, Admits, Begun, FinalOutcome, Gate, GateFuture, RequestOutcome},
         settings::{Keys, Uncounted},
     },
-    observe::Event,
+    observe::event::Event,
 };
 use tower_ratelimit_core::{
     clock::OsClock,
@@ -49,9 +49,13 @@ use tower_ratelimit_core::{
     error::LimiterError,
     headers::QuotaNumbers,
     key::Key,
-    limiter::{Call, Charge, Limiter, LocalLimiter, Numbers, Pending},
+    limiter::{
+        call::{Call, Charge, Numbers},
+        limiter::{Limiter, Pending},
+        local::LocalLimiter,
+    },
     quota::Priority,
-    reject::{ProblemJson, Reject, RejectionKind},
+    reject::rejection::{ProblemJson, Reject, RejectionKind},
 };
 
 /// A service whose requests are rate limited. Made by [`RateLimitLayer`](crate::rate_limit::layer::RateLimitLayer).
@@ -258,10 +262,11 @@ impl<L: Limiter, R> Admission<L, R> {
             charge.limit = settings.has_several_limits.then_some(*limit);
             charge.class = settings.own_class_of(*limit, parts).unwrap_or(class);
         }
-        let (reserved, cost) = settings.costs_of(parts);
-        for charge in charges.as_mut_slice() {
-            let reserved = reserved.get(charge.index()).copied().flatten();
-            charge.op = self.charge_op(reserved.unwrap_or(cost));
+        let op = self.charge_op(settings.cost.as_ref().map_or(1, |cost| cost(parts)));
+        let own = charges.as_mut_slice().iter_mut();
+        own.for_each(|charge| charge.op = op);
+        if let Some(spending) = settings.reserving() {
+            spending.reserve(charges.as_mut_slice(), &[], parts);
         }
         let charge = ChargeRequest {
             charges: charges.as_slice(),

@@ -10,10 +10,13 @@ mod pending_decision;
 mod reservation;
 mod selected_limits;
 mod settings;
+mod several_limits;
 mod spend_balance;
 mod spend_bill;
 mod spend_body;
 mod spend_layer;
+mod spending;
+mod spent;
 mod waiting;
 
 #[cfg(feature = "tokio")]
@@ -25,14 +28,16 @@ pub use self::{
     decide::{PendingOutcome, RateOutcome, ResponseWork},
     reservation::Correcting,
     selected_limits::{SelectedSettings, ShadowRequest, SharedQueues},
-    settings::{OVERFLOW_FIELD, Spending, TermsOfLimit, UnitLimit},
+    settings::{BodyCharges, OVERFLOW_FIELD, TermsOfLimit, UnitLimit},
+    spending::Spending,
 };
 pub use self::{
     decide::{RateLimit, ResponseFuture},
-    handler_extensions::{Decisions, Exposed, Spent},
-    settings::{Exhausted, Missing},
+    handler_extensions::{Decisions, Exposed},
     spend_body::{SpendBody, SpendExhausted, UploadBody, UploadCount, UploadLayer},
     spend_layer::{SpendFuture, SpendLayer, SpendLimit},
+    spending::{Exhausted, Missing},
+    spent::Spent,
 };
 #[cfg(feature = "tokio")]
 pub use crate::middleware::body::DeclaredBody;

@@ -28,11 +28,14 @@ use super::{
     charge_request::{ChargeRequest, DecisionTrace, KeptCharges},
     waiting::{self, Enqueued, QueueAhead, QueuePosition, Waiting},
 };
-use crate::observe::Corrected;
+use crate::observe::event::Corrected;
 use tower_ratelimit_core::{
     decision::Decision,
     error::{LimiterError, LimiterErrorKind},
-    limiter::{Call, Limiter, OpRef, Pending},
+    limiter::{
+        call::{Call, OpRef},
+        limiter::{Limiter, Pending},
+    },
 };
 
 /// The state of a decision that takes several steps.

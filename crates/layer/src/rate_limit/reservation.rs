@@ -10,7 +10,7 @@
 //! 3. `settle` adds the fields by the decision after the correction. If the limiter does not answer at once, the response
 //!    waits (`Correcting`); in shadow mode it does not (`settle_in_background`).
 //! 4. Where the body determines the charge, the fields show the first decision, and the bill of the body corrects it
-//!    later (`spend_bill.rs`, which calls `apply` and `close`).
+//!    later (`spend_bill.rs`).
 //!
 //! A reservation that is dropped, as when the client disconnects, leaves the charge as it is and reports that. So does an
 //! answer that fails.
@@ -19,6 +19,7 @@
 //! and `RateLimit` shows it as left.
 
 use std::{
+    any::Any,
     future::{Future, IntoFuture},
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -28,43 +29,47 @@ use std::{
     thread,
 };
 
-use http::{Response, StatusCode, request::Parts, response};
+use http::{Response, response};
 
 use self::background::spawn;
 use super::{
     admission::Admission,
     charge_request::{ChargeRequest, KeptCharges},
-    handler_extensions::Spent,
-    settings::Spending,
-    spend_balance::{OpsOfEach, Upload},
 };
-use crate::{
-    middleware::setup_diagnostics::Unreadable,
-    observe::{Corrected, SpentReport},
-};
+use crate::observe::event::Corrected;
 use tower_ratelimit_core::{
     decision::{Decision, Op, Receipt},
     error::LimiterError,
-    limiter::{Call, Limiter, OpRef, Pending, PendingFuture},
+    limiter::{
+        call::{Call, OpRef},
+        limiter::{Limiter, Pending, PendingFuture},
+    },
 };
 
 /// The charge of a request until its response. A reservation that is dropped leaves the charge as it
 /// is.
 #[allow(missing_debug_implementations, reason = "users only name it")]
 pub struct Reservation<L, R> {
-    admission: Arc<Admission<L, R>>,
-    decision: Decision,
-    charge: KeptCharges,
+    pub(super) admission: Arc<Admission<L, R>>,
+    pub(super) decision: Decision,
+    pub(super) charge: KeptCharges,
     /// Whether an elastic layer allowed the request, and charged nothing.
-    exceeds: bool,
+    pub(super) exceeds: bool,
     /// The cost by the response, once it is known.
-    cost: Option<u64>,
+    cost: u64,
     /// The units that each limit keeps, if the response settles each of several limits by itself.
     kept_by_each: Box<[u64]>,
     /// The units of the response, if its body determines the charge.
-    spent: Option<Spent>,
+    pub(super) spent: Option<Arc<dyn Followed>>,
     /// Whether the final charge was reported.
-    reported: bool,
+    pub(super) reported: bool,
+}
+
+/// The units of a response while its body passes, as far as the reservation knows them.
+pub(super) trait Followed: Any + Send + Sync {
+    /// Charges a request's body without a response by what has passed of it. Returns the units that the least limit keeps;
+    /// `None` if it is not counted.
+    fn break_off(self: Arc<Self>, receipt: Option<&Receipt>) -> Option<u64>;
 }
 
 impl<L, R> Reservation<L, R> {
@@ -79,7 +84,7 @@ impl<L, R> Reservation<L, R> {
             decision,
             charge: charge.keep(),
             exceeds,
-            cost: None,
+            cost: 0,
             kept_by_each: Box::default(),
             spent: None,
             reported: false,
@@ -91,44 +96,10 @@ impl<L, R> Reservation<L, R> {
         self.decision.charged()
     }
 
-    /// The settings of the charge by the response's body, and the response's units.
-    pub(super) fn spending(&mut self) -> Option<(Arc<Spending>, Spent)> {
-        let settings = &self.admission.settings;
-        let spending = Arc::clone(settings.spending(self.charge.limits())?);
-        Some((spending, self.spent.take()?))
-    }
-
-    /// The places of the limits that the request has a key for, and the units that each was charged.
-    pub(super) fn charges(&self) -> impl Iterator<Item = (usize, u64)> {
-        self.charge.limits().zip(self.decision.charged_by_each())
-    }
-
-    /// Whether the limit at this place counts a response with this status; `None` if it does not depend on that.
-    pub(super) fn counts(&self, place: usize, status: StatusCode) -> Option<bool> {
-        self.admission.settings.counts(place, status)
-    }
-
     /// The cost of the request: of several limits the highest.
     fn cost_of_request(&self) -> u64 {
         let charges = self.charge.as_refs();
         self.charge.request(&charges).cost()
-    }
-
-    /// The units of a request that an elastic layer allowed, at a limit that responses do not charge: the one `at` this
-    /// index among those that were charged.
-    pub(super) fn excess(&self, at: usize) -> u64 {
-        let charges = self.charge.as_slice();
-        let own = charges.get(at).filter(|_| self.exceeds);
-        own.map_or(0, |charge| charge.as_ref().op.units())
-    }
-
-    /// Whether an elastic layer allowed the request, and charged nothing.
-    pub(super) const fn exceeds(&self) -> bool {
-        self.exceeds
-    }
-
-    pub(super) fn is_shadow(&self) -> bool {
-        self.admission.responder().is_shadow()
     }
 
     /// The receipt of the first charge, if it charged anything.
@@ -146,23 +117,6 @@ impl<L, R> Reservation<L, R> {
 }
 
 impl<L: Limiter, R> Reservation<L, R> {
-    /// Follows the units of the response, if its body determines the charge. Handlers find them in the extensions.
-    pub(super) fn follow_body(&mut self, parts: &mut Parts)
-    where
-        R: Send + Sync + 'static,
-    {
-        let settings = &self.admission.settings;
-        if let Some(spending) = settings.spending(self.charge.limits()) {
-            let mut spent = Spent::new(spending.declared(parts));
-            if spending.bytes.is_some_and(|bytes| bytes.of_request) && !self.exceeds {
-                let upload = Upload::new(spending, self.charges(), self.late_charge());
-                spent = spent.with_upload(upload);
-            }
-            parts.extensions.insert(spent.clone());
-            self.spent = Some(spent);
-        }
-    }
-
     /// Adds the fields to the response if its body determines the charge. Returns whether it does.
     pub(super) fn follows_body<B>(&self, response: &mut Response<B>) -> bool {
         let follows = self.spent.is_some() && self.is_counted_by_head(response);
@@ -180,24 +134,6 @@ impl<L: Limiter, R> Reservation<L, R> {
             self.charged()
         };
         units == 0 || with_head(response, |head| self.final_cost(head, units)) > 0
-    }
-
-    /// Applies operations that follow the first charge, one to each limit.
-    pub(super) fn apply(&self, ops: &OpsOfEach) -> Pending<L::Future> {
-        apply(&self.admission, &self.charge, ops)
-    }
-
-    /// Charges units that were used after the end of the body.
-    pub(super) fn late_charge(&self) -> impl Fn(&OpsOfEach) + Send + Sync + 'static + use<L, R>
-    where
-        R: Send + Sync + 'static,
-    {
-        let (admission, charge) = (Arc::clone(&self.admission), self.charge.clone());
-        move |ops| {
-            if let Pending::Later(answer) = apply(&admission, &charge, ops) {
-                spawn(async move { drop(answer.await) });
-            }
-        }
     }
 
     /// Corrects the charge and adds the fields to the response. If the limiter does not answer at once, the response
@@ -240,7 +176,7 @@ impl<L: Limiter, R> Reservation<L, R> {
         if let Some(settlement) =
             settings.end_of_each(response, &self.decision, self.charge.limits())
         {
-            self.cost = Some(settlement.kept);
+            self.cost = settlement.kept;
             self.kept_by_each = settlement.kept_by_each.into();
             let mut ops = settlement.ops.iter().map(Op::as_ref);
             return Some(self.call(|own| ops.next().unwrap_or(own)));
@@ -252,7 +188,7 @@ impl<L: Limiter, R> Reservation<L, R> {
             charged
         };
         let cost = self.final_cost(response, assumed);
-        self.cost = Some(cost);
+        self.cost = cost;
         // A limiter with blocks counts responses, also those that cost what they were charged.
         let unchanged =
             cost == charged && (cost == 0 || !self.admission.blocks(self.charge.limits()));
@@ -282,7 +218,7 @@ impl<L: Limiter, R> Reservation<L, R> {
             Err(error) => return self.keep(Some(&error)),
         };
         decision.complete_by(&self.decision);
-        let cost = self.cost.unwrap_or(charged);
+        let cost = self.cost;
         // The fallback has answered, which cannot refund a charge of the store.
         if decision.is_degraded() && !self.decision.is_degraded() && cost < charged {
             let fault = "the store did not respond, so its charge was not refunded";
@@ -308,27 +244,6 @@ impl<L: Limiter, R> Reservation<L, R> {
 }
 
 impl<L, R> Reservation<L, R> {
-    /// Reports the charge after the end of the response's body.
-    pub(super) fn close(
-        mut self,
-        decision: Option<&Decision>,
-        kept: &[u64],
-        spent: SpentReport<'_>,
-        error: Option<&LimiterError>,
-    ) {
-        self.reported = true;
-        let charges = self.charge.as_refs();
-        self.admission.report_corrected(Corrected {
-            decision: decision.unwrap_or(&self.decision),
-            charges: charges.as_slice(),
-            before: self.charged(),
-            after: kept.iter().copied().min().unwrap_or(0),
-            kept_by_each: kept,
-            spent: Some(spent),
-            error,
-        });
-    }
-
     fn report(&mut self, (before, after): (u64, u64), error: Option<&LimiterError>) {
         self.reported = true;
         let charges = self.charge.as_refs();
@@ -348,11 +263,6 @@ impl<L, R> Reservation<L, R> {
         self.kept_by_each = Box::default();
         let charged = self.charged();
         self.report((charged, charged), error);
-    }
-
-    /// Logs why the units of the response are not known.
-    pub(super) fn report_unreadable(&self, cause: Unreadable) {
-        (self.admission.key_stage.diagnostics()).report_unreadable(cause);
     }
 }
 
@@ -413,7 +323,7 @@ fn with_head<B, T>(response: &mut Response<B>, read: impl FnOnce(&response::Part
 }
 
 /// Calls the limiter with other operations on the limits of a charge.
-fn call<'a, L: Limiter, R>(
+pub(super) fn call<'a, L: Limiter, R>(
     admission: &Admission<L, R>,
     kept: &'a KeptCharges,
     mut op: impl FnMut(OpRef<'a>) -> OpRef<'a>,
@@ -423,20 +333,6 @@ fn call<'a, L: Limiter, R>(
         charge.op = op(charge.op);
     }
     admission.limiter.call(&Call::of(charges.as_slice()))
-}
-
-/// Applies an operation to each limit of a charge.
-fn apply<L: Limiter, R>(
-    admission: &Admission<L, R>,
-    kept: &KeptCharges,
-    ops: &OpsOfEach,
-) -> Pending<L::Future> {
-    let mut ops = ops.as_slice().iter().map(|limit| limit.op.as_ref());
-    call(admission, kept, |own| match (ops.next(), own) {
-        // A denial starts the limit's block at once, as that of the request does.
-        (Some(OpRef::Reserve(units)), OpRef::Acquire(_)) => OpRef::Acquire(units),
-        (op, own) => op.unwrap_or(own),
-    })
 }
 
 /// Corrections of charges that no request waits for.

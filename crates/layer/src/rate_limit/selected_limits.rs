@@ -21,15 +21,18 @@ use super::{
 use crate::{
     key::Global,
     middleware::responder::KeyStage,
-    observe::{Decided, Observer},
+    observe::event::{Decided, Observer},
 };
 use tower_ratelimit_core::{
     decision::{Decision, Policy},
     error::LimiterError,
     headers::Headers,
     key::Key,
-    limiter::{Charge, Limiter, OpRef, Pending},
-    reject::Reject,
+    limiter::{
+        call::{Charge, OpRef},
+        limiter::{Limiter, Pending},
+    },
+    reject::rejection::Reject,
 };
 
 /// Settings that the admissions of several limits share.
@@ -155,18 +158,8 @@ impl<L: Limiter, R> Admission<L, R> {
     #[cold]
     pub fn reserve(&self, charges: &mut [Charge<'_>], capacities: &[u64], parts: &Parts) {
         let limits = charges.iter().map(Charge::index);
-        let Some(spending) = self.settings.spending(limits) else {
-            return;
-        };
-        let limits = charges.iter().zip(capacities);
-        let limits = limits.map(|(charge, capacity)| (charge.index(), *capacity));
-        let units: Vec<_> = spending.reservations(limits, parts).collect();
-        for (charge, units) in charges.iter_mut().zip(units) {
-            charge.op = match (charge.op, units) {
-                (own, None) => own,
-                (OpRef::Reserve(_), Some(units)) => OpRef::Reserve(units),
-                (_, Some(units)) => OpRef::Acquire(units),
-            };
+        if let Some(spending) = self.settings.spending(limits) {
+            spending.reserve(charges, capacities, parts);
         }
     }
 

@@ -1,24 +1,21 @@
-//! The settings of a layer, apart from its limiter and its rejection, and those of charges that follow the response's body.
+//! The settings of a layer, apart from its limiter and its rejection.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::{any::Any, sync::Arc};
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, request, request::Parts, response};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, request::Parts, response};
 
 use super::waiting::Waiting;
-use crate::{
-    middleware::settings::{CommonSettings, PerRequest},
-    spend::{Bytes, Declared, SpendReader, SpendReaders, content_length},
-};
+use crate::middleware::settings::{CommonSettings, PerRequest};
 use tower_ratelimit_core::{
     decision::{Decision, Op, Policy, Receipt},
-    key::KeyExtractor,
-    limiter::{Charge, Limiter, RequestQuota, Tier, UnitsOf},
-    log::{self, Code},
+    key::extract::KeyExtractor,
+    limiter::{
+        call::Charge,
+        limiter::Limiter,
+        tier::{RequestQuota, Tier},
+    },
     quota::Priority,
-    used_tokens::Tokens,
+    used_tokens::{Tokens, UnitsOf},
 };
 
 /// The settings of a layer, apart from its limiter and its rejection.
@@ -37,7 +34,7 @@ pub(super) struct Settings {
     /// The cost of a request by its response and its charge.
     pub(super) final_cost: Option<PerResponse<u64, u64>>,
     /// The charges that follow the bodies of all responses.
-    pub(super) spending: Option<Arc<Spending>>,
+    pub(super) spending: Option<Arc<dyn BodyCharges>>,
     pub(super) has_several_limits: bool,
     /// The class of a request at each of several limits that has one of its own; empty if none has.
     pub(super) own_priorities: Arc<[Option<PerRequest<Priority>>]>,
@@ -112,20 +109,9 @@ impl Settings {
     }
 
     /// The charges that reserve units: a layer of one limit may have a cost of its own in their place.
-    pub(super) fn reserving(&self) -> Option<&Arc<Spending>> {
+    pub(super) fn reserving(&self) -> Option<&Arc<dyn BodyCharges>> {
         let spending = self.spending.as_ref();
         spending.filter(|_| self.has_several_limits || self.cost.is_none())
-    }
-
-    /// The units that are reserved at each limit whose units responses determine, and the cost at all others.
-    pub(super) fn costs_of(&self, parts: &Parts) -> (Box<[Option<u64>]>, u64) {
-        let reserved = self.reserving().map(|spending| {
-            let limits = 0..spending.limits.len();
-            let limits = limits.map(|limit| (limit, u64::MAX));
-            spending.reservations(limits, parts).collect()
-        });
-        let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
-        (reserved.unwrap_or_default(), cost)
     }
 
     /// Whether a denied request of these limits may wait or exceed them.
@@ -148,7 +134,7 @@ pub struct TermsOfLimit {
     /// towards no block.
     pub counts: Option<Arc<dyn Fn(StatusCode) -> bool + Send + Sync>>,
     /// The charges that follow the bodies of responses, instead of `counts`.
-    pub spending: Option<Arc<Spending>>,
+    pub spending: Option<Arc<dyn BodyCharges>>,
     /// Whether its denials and responses may start a block.
     pub blocks: bool,
     /// Whether its decision may not be the end of it: a denied request may wait or overflow, or a response corrects the
@@ -191,7 +177,7 @@ impl Settings {
     pub(super) fn spending(
         &self,
         mut limits: impl Iterator<Item = usize>,
-    ) -> Option<&Arc<Spending>> {
+    ) -> Option<&Arc<dyn BodyCharges>> {
         let of_limit = |limit| self.of(limit)?.spending.as_ref();
         self.spending.as_ref().or_else(|| limits.find_map(of_limit))
     }
@@ -313,64 +299,23 @@ impl Settings {
     }
 }
 
-/// The output that is reserved for a choice of a request that declares none.
-const OUTPUT: u64 = 1_024;
-
-/// The bytes that are reserved for a body of unknown length, and those of a further charge.
-const BYTES: u64 = 64 << 10;
-
-/// The treatment of a stream when no units are left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Exhausted {
-    /// The stream continues. Its units are owed, up to the quota's [debt](tower_ratelimit_core::Quota::debt).
-    #[default]
-    Finish,
-    /// The stream ends with an error in place of the first frame that finds nothing left. Frames wait until they are
-    /// charged. Clients take the end for a fault of the server.
-    End,
-}
-
-/// The charge for a response that ends without a report of its usage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Missing {
-    /// The estimate of its text. If nothing in the response can be read, all units stay charged.
-    #[default]
-    Estimate,
-    /// All units stay charged.
-    Keep,
-    /// All units are refunded. A body that breaks off is charged by the estimate, since a client could break it off.
-    GiveBack,
+/// Charges that follow the bodies of responses, as far as each layer knows them: those of a
+/// [`SpendLayer`](super::SpendLayer).
+#[doc(hidden)]
+pub trait BodyCharges: Any + Send + Sync {
+    /// Reserves units at each limit that responses charge, at most its capacity, if capacities are given.
+    fn reserve(&self, charges: &mut [Charge<'_>], capacities: &[u64], request: &Parts);
 }
 
 /// A closure about each response and an argument.
 pub(super) type PerResponse<A, T> = Arc<dyn Fn(&response::Parts, A) -> T + Send + Sync>;
-
-/// [`SpendReaders`], without the type of their readers.
-pub(super) trait BoxedReaders: Send + Sync {
-    /// The reader of a response; `None` if nothing in it can be read.
-    fn reader(&self, head: &response::Parts, tokens: &mut Tokens) -> Option<Box<dyn SpendReader>>;
-
-    fn max_output(&self, declared: &Declared, request: &request::Parts) -> Option<u64>;
-}
-
-impl<T: SpendReaders> BoxedReaders for T {
-    fn reader(&self, head: &response::Parts, tokens: &mut Tokens) -> Option<Box<dyn SpendReader>> {
-        Some(Box::new(SpendReaders::reader(self, head, tokens)?))
-    }
-
-    fn max_output(&self, declared: &Declared, request: &request::Parts) -> Option<u64> {
-        SpendReaders::max_output(self, declared, request)
-    }
-}
 
 /// A limit whose units the response determines.
 #[derive(Clone)]
 #[allow(missing_debug_implementations, reason = "hidden")]
 pub struct UnitLimit {
     pub(super) units: UnitsOf,
-    capacity: u64,
+    pub(super) capacity: u64,
     /// Whether the limiter can charge units that were used already.
     pub(super) can_spend: bool,
 }
@@ -396,116 +341,7 @@ impl UnitLimit {
 
     /// The units that are reserved for a request that declares these tokens: at least 1, since a cost of 0 is allowed
     /// when nothing is left, and at most the limit's capacity, so that small limits allow their first request.
-    fn reservation(&self, tokens: &Tokens) -> u64 {
+    pub(super) fn reservation(&self, tokens: &Tokens) -> u64 {
         (self.units)(tokens).min(self.capacity).max(1)
-    }
-}
-
-/// The settings of a layer whose charges follow the response's body.
-#[derive(Clone)]
-#[allow(missing_debug_implementations, reason = "hidden")]
-#[doc(hidden)]
-pub struct Spending {
-    pub(super) readers: Arc<dyn BoxedReaders>,
-    /// The bodies whose bytes are charged, if nothing else is.
-    pub(super) bytes: Option<Bytes>,
-    /// The limits in their order; `None` for one that responses do not charge.
-    pub(super) limits: Arc<[Option<UnitLimit>]>,
-    pub reserve: u64,
-    /// The fewest tokens that a request reserves, whatever it declares; at most `reserve`.
-    pub reserve_least: u64,
-    pub step: u64,
-    pub exhausted: Exhausted,
-    pub missing: Missing,
-    /// Whether [`report_large`](Self::report_large) has logged, of all copies of the layer.
-    has_reported: Arc<AtomicBool>,
-}
-
-impl Spending {
-    #[doc(hidden)]
-    pub fn new(readers: impl SpendReaders, limits: Arc<[Option<UnitLimit>]>) -> Self {
-        let bytes = readers.bytes();
-        let (reserve, step) = bytes.map_or((2_048, 256), |_| (BYTES, BYTES));
-        Self {
-            readers: Arc::new(readers),
-            bytes,
-            limits,
-            reserve,
-            reserve_least: 256,
-            step,
-            exhausted: Exhausted::Finish,
-            missing: Missing::Estimate,
-            has_reported: Arc::default(),
-        }
-    }
-
-    /// Logs a limit that holds less than two reservations: requests are denied at it while units are left.
-    pub(super) fn report_large(&self) {
-        if self.has_reported.load(Ordering::Relaxed) {
-            return;
-        }
-        let large = self.limits.iter().flatten().find_map(|limit| {
-            let units = (limit.units)(&Tokens::output(self.reserve));
-            (units > limit.capacity / 2).then_some((units, limit.capacity))
-        });
-        let Some((units, holds)) = large else {
-            return;
-        };
-        if !self.has_reported.swap(true, Ordering::Relaxed) {
-            let text = format!(
-                "a request may reserve {units} units, more than half of the {holds} that the limit holds, so that others are \
-                 denied while units are left; set `.reserve(..)` to what a response usually takes"
-            );
-            log::report(Code::SpendReservation, &text);
-        }
-    }
-
-    /// The tokens of a request before its response: its body, whose length counts, for the model that it declares.
-    pub(super) fn declared(&self, parts: &request::Parts) -> Tokens {
-        if let Some(bytes) = self.bytes {
-            return bytes.declared(parts, self.reserve);
-        }
-        let declared = parts.extensions.get::<Declared>();
-        let length = content_length(&parts.headers);
-        let length = length.or_else(|| Some(declared?.bytes));
-        let mut tokens = Tokens::default();
-        tokens.estimate_input(length.unwrap_or(0));
-        if let Some(model) = declared.and_then(Declared::model) {
-            tokens.set_model(model);
-        }
-        tokens
-    }
-
-    fn reserved(&self, parts: &request::Parts) -> Tokens {
-        let mut tokens = self.declared(parts);
-        if let Some(bytes) = self.bytes {
-            let output = if bytes.of_response { self.reserve } else { 0 };
-            tokens.add(&Tokens::output(output));
-            return tokens;
-        }
-        tokens.input = tokens.input.min(self.reserve);
-        let declared = parts.extensions.get::<Declared>();
-        let output = declared.map_or(OUTPUT, |declared| {
-            declared.output_of(self.readers.max_output(declared, parts), OUTPUT)
-        });
-        // Clients choose what they declare.
-        let least = self.reserve_least.min(self.reserve);
-        let output = output.max(least.saturating_sub(tokens.input));
-        tokens.add(&Tokens::output(output.min(self.reserve - tokens.input)));
-        tokens
-    }
-
-    /// The units that are reserved for a request at some of the limits, each with its capacity; `None` where responses
-    /// do not charge.
-    pub(super) fn reservations(
-        &self,
-        limits: impl Iterator<Item = (usize, u64)>,
-        parts: &request::Parts,
-    ) -> impl Iterator<Item = Option<u64>> {
-        let tokens = self.reserved(parts);
-        limits.map(move |(limit, capacity)| {
-            let limit = self.limits[limit].as_ref()?;
-            Some(limit.reservation(&tokens).min(capacity).max(1))
-        })
     }
 }

@@ -2,12 +2,11 @@
 
 use std::{mem, sync::Arc};
 
-use super::settings::Spending;
+use super::spending::Spending;
 use tower_ratelimit_core::{
     decision::{Op, Receipt},
-    limiter::UnitsOf,
     small_list::SmallList,
-    used_tokens::Tokens,
+    used_tokens::{Tokens, UnitsOf},
 };
 
 /// The operations on the limits that a request has a key for, in their order.

@@ -8,26 +8,29 @@ use std::{
     thread,
 };
 
-use http::{HeaderMap, StatusCode, header::CONTENT_ENCODING, response};
+use http::{HeaderMap, StatusCode, header::CONTENT_ENCODING, request::Parts, response};
 
 use super::{
-    spend_balance::{Balance, CountByStatus, Ending, LimitOp, OpsOfEach, RECEIPTS},
+    admission::Admission,
+    charge_request::KeptCharges,
+    reservation::{Reservation, background::spawn, call},
+    spend_balance::{Balance, CountByStatus, Ending, LimitOp, OpsOfEach, RECEIPTS, Upload},
     spend_body::{BillEnd, SpendExhausted, StreamBill, StreamEnd},
+    spending::{Exhausted, Missing, Spending},
+    spent::Spent,
 };
 use crate::{
     middleware::setup_diagnostics::Unreadable,
-    observe::{SpendSource, SpentReport},
-    rate_limit::{
-        handler_extensions::Spent,
-        reservation::Reservation,
-        settings::{Exhausted, Missing, Spending},
-    },
+    observe::event::{Corrected, SpendSource, SpentReport},
     spend::SpendReader,
 };
 use tower_ratelimit_core::{
     decision::{Decision, Op, receipts_of_each},
     error::LimiterError,
-    limiter::{Limiter, Pending, PendingFuture},
+    limiter::{
+        call::OpRef,
+        limiter::{Limiter, Pending, PendingFuture},
+    },
     small_list::SmallList,
     used_tokens::Tokens,
 };
@@ -65,7 +68,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
         if is_encoded && !spent.so_far().is_reported() {
             reservation.report_unreadable(Unreadable::Encoded);
         }
-        let exhausted = if reservation.is_shadow() || reservation.exceeds() {
+        let exhausted = if reservation.admission.responder().is_shadow() || reservation.exceeds {
             Exhausted::Finish
         } else {
             spending.exhausted
@@ -75,7 +78,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
         for (at, (place, charged)) in reservation.charges().enumerate() {
             let limit = spending.limits[place].as_ref().map(|limit| &limit.units);
             let mut balance = Balance::new(limit.cloned(), charged, reservation.excess(at));
-            balance.counted = match reservation.counts(place, head.status) {
+            balance.counted = match reservation.admission.settings.counts(place, head.status) {
                 None => CountByStatus::Always,
                 // Nothing was charged that could be kept.
                 Some(counts) if !counts || charged == 0 => CountByStatus::Not,
@@ -110,7 +113,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
     /// Requests a charge of the whole body, where its bytes are charged.
     fn reserve_length(&mut self, length: u64) {
         let counts = self.spending.bytes.is_some_and(|bytes| bytes.of_response);
-        if !counts || self.reservation.exceeds() {
+        if !counts || self.reservation.exceeds {
             return;
         }
         let mut whole = self.spent.so_far();
@@ -123,7 +126,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
 
     /// Requests a charge of the limits whose requested units the response comes near.
     fn ask(&mut self) {
-        if self.question.is_some() || self.reservation.exceeds() {
+        if self.question.is_some() || self.reservation.exceeds {
             return;
         }
         let (step, balances) = (self.spending.step, self.balances.as_mut_slice());
@@ -251,7 +254,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
 
     /// The next operations that correct the charges; `None` if nothing is left to correct.
     fn corrections(&mut self) -> Option<OpsOfEach> {
-        let charge = if self.reservation.exceeds() {
+        let charge = if self.reservation.exceeds {
             Op::Hit
         } else {
             Op::Spend
@@ -381,4 +384,97 @@ impl<L: Limiter, R: Send + Sync + 'static> StreamBill for Bill<L, R> {
     fn settle(self: Box<Self>, end: StreamEnd) -> BillEnd {
         Box::pin(self.settle_bill(end))
     }
+}
+
+/// What a bill does with the reservation of its response.
+impl<L, R> Reservation<L, R> {
+    /// The settings of the charge by the response's body, and the response's units.
+    fn spending(&mut self) -> Option<(Arc<Spending>, Spent)> {
+        let spending = self.admission.settings.spending(self.charge.limits())?;
+        Some((Spending::of(spending)?, Spent::of(self.spent.take()?)?))
+    }
+
+    /// The places of the limits that the request has a key for, and the units that each was charged.
+    fn charges(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.charge.limits().zip(self.decision.charged_by_each())
+    }
+
+    /// The units of a request that an elastic layer allowed, at a limit that responses do not charge: the one `at` this
+    /// index among those that were charged.
+    fn excess(&self, at: usize) -> u64 {
+        let charges = self.charge.as_slice();
+        let own = charges.get(at).filter(|_| self.exceeds);
+        own.map_or(0, |charge| charge.as_ref().op.units())
+    }
+
+    /// Reports the charge after the end of the response's body.
+    fn close(
+        mut self,
+        decision: Option<&Decision>,
+        kept: &[u64],
+        spent: SpentReport<'_>,
+        error: Option<&LimiterError>,
+    ) {
+        self.reported = true;
+        let charges = self.charge.as_refs();
+        self.admission.report_corrected(Corrected {
+            decision: decision.unwrap_or(&self.decision),
+            charges: charges.as_slice(),
+            before: self.charged(),
+            after: kept.iter().copied().min().unwrap_or(0),
+            kept_by_each: kept,
+            spent: Some(spent),
+            error,
+        });
+    }
+
+    /// Logs why the units of the response are not known.
+    fn report_unreadable(&self, cause: Unreadable) {
+        (self.admission.key_stage.diagnostics()).report_unreadable(cause);
+    }
+}
+
+impl<L: Limiter, R: Send + Sync + 'static> Reservation<L, R> {
+    /// Follows the units of the response, if its body determines the charge. Handlers find them in the extensions.
+    pub(super) fn follow_body(&mut self, parts: &mut Parts) {
+        let spending = self.admission.settings.spending(self.charge.limits());
+        if let Some(spending) = spending.and_then(Spending::of) {
+            let mut spent = Spent::new(spending.declared(parts));
+            if spending.bytes.is_some_and(|bytes| bytes.of_request) && !self.exceeds {
+                let upload = Upload::new(&spending, self.charges(), self.late_charge());
+                spent = spent.with_upload(upload);
+            }
+            self.spent = Some(spent.followed());
+            parts.extensions.insert(spent);
+        }
+    }
+
+    /// Applies operations that follow the first charge, one to each limit.
+    fn apply(&self, ops: &OpsOfEach) -> Pending<L::Future> {
+        apply(&self.admission, &self.charge, ops)
+    }
+
+    /// Charges units that were used after the end of the body.
+    fn late_charge(&self) -> impl Fn(&OpsOfEach) + Send + Sync + 'static + use<L, R> {
+        let (admission, charge) = (Arc::clone(&self.admission), self.charge.clone());
+        move |ops| {
+            if let Pending::Later(answer) = apply(&admission, &charge, ops) {
+                spawn(async move { drop(answer.await) });
+            }
+        }
+    }
+}
+
+/// Applies an operation to each limit of a charge.
+fn apply<L: Limiter, R>(
+    admission: &Admission<L, R>,
+    kept: &KeptCharges,
+    ops: &OpsOfEach,
+) -> Pending<L::Future> {
+    let mut ops = ops.as_slice().iter().map(|limit| limit.op.as_ref());
+    call(admission, kept, |own| match (ops.next(), own) {
+        // A denial starts the limit's block at once, as that of the request does.
+        (Some(OpRef::Reserve(units)), OpRef::Acquire(_)) => OpRef::Acquire(units),
+        (op, own) => op.unwrap_or(own),
+    })
 }

@@ -17,8 +17,8 @@ use tower_service::Service;
 use crate::{
     middleware::body::{BoxError, Follow, Followed, PolledFrame, for_each_part},
     rate_limit::{
-        handler_extensions::Spent,
         reservation::{background::spawn, correct_at_drop},
+        spent::Spent,
     },
 };
 

@@ -3,7 +3,7 @@
 //! In: a request that was admitted and charged what `Spending` reserves, as a `Reservation`; the head and the body of its
 //! response. Out: the same body, and a charge of what it has used.
 //!
-//! 1. The layer's `Spending` is the cost of requests (`reservations`), by what a request declares (`spend.rs`).
+//! 1. The layer's `Spending` is the cost of requests (`reserve`), by what a request declares (`spend.rs`).
 //! 2. `Follows` opens a `Bill` for the response, with a reader by its head, and puts it into the [`SpendBody`]. The
 //!    bill has a balance for each limit; the handler's `Spent` has the tokens.
 //! 3. For each frame the reader changes the tokens. When a balance comes within half a step of what is charged, the bill
@@ -21,26 +21,25 @@ use http_body::Body;
 use tower_layer::Layer;
 
 use super::{
+    admission::Admission,
+    decide::ResponseWork,
+    layer::RateLimitLayer,
+    settings::UnitLimit,
     spend_bill::Bill,
     spend_body::{Billed, SpendBody, StreamBill},
+    spending::{Exhausted, Missing, Spending},
 };
 use crate::{
     middleware::{
         body::{BoxError, Following, Follows},
         gate::{Gate, GateFuture},
     },
-    rate_limit::{
-        admission::Admission,
-        decide::ResponseWork,
-        layer::RateLimitLayer,
-        settings::{Exhausted, Missing, Spending, UnitLimit},
-    },
     spend::{SpendReaders, content_length},
 };
 use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},
-    limiter::{Limiter, LocalLimiter},
-    reject::{ProblemJson, Reject},
+    limiter::{limiter::Limiter, local::LocalLimiter},
+    reject::rejection::{ProblemJson, Reject},
     used_tokens::Tokens,
 };
 
@@ -220,8 +219,8 @@ impl<S, L: Limiter, R> Layer<S> for SpendLayer<L, R> {
     type Service = SpendLimit<S, L, R>;
 
     fn layer(&self, inner: S) -> SpendLimit<S, L, R> {
-        if let Some(spending) = self.layer.settings().reserving() {
-            spending.report_large();
+        if self.layer.settings().reserving().is_some() {
+            self.spending.report_large();
         }
         Gate::new(inner, Following(self.layer.admission()))
     }

@@ -36,7 +36,7 @@ use tower_ratelimit_core::{
     decision::{Decision, Marks},
     error::LimiterError,
     key::Key,
-    limiter::Tier,
+    limiter::tier::Tier,
     lock::unpoisoned,
     quota::Priority,
 };

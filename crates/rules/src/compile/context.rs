@@ -12,7 +12,7 @@ use crate::{
     rule_quotas::CountedUnits,
 };
 use tower_ratelimit_core::{
-    key::{IpPrefix, KeyExtractor},
+    key::{extract::KeyExtractor, text::IpPrefix},
     quota::text::period,
 };
 

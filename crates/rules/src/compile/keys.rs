@@ -18,8 +18,8 @@ use crate::{
     rule::RequestPart,
 };
 use tower_ratelimit_layer::key::{
-    BasicUser, BearerToken, Cookie, Global, PeerIp, QueryParameter, RequestMethod,
-    request_value::Header,
+    Global, PeerIp, RequestMethod,
+    request_value::{BasicUser, BearerToken, Cookie, Header, QueryParameter},
 };
 
 pub(super) static KEY: Field<Tree> = Field::tree(

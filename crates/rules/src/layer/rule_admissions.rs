@@ -26,7 +26,9 @@ use tower_ratelimit_core::{
 };
 use tower_ratelimit_layer::{
     observe::Observer,
-    rate_limit::{Admission, SelectedSettings, SharedQueues, Spending, TermsOfLimit, UnitLimit},
+    rate_limit::{
+        Admission, BodyCharges, SelectedSettings, SharedQueues, Spending, TermsOfLimit, UnitLimit,
+    },
     spend::{Bytes, Field},
 };
 
@@ -176,7 +178,8 @@ fn terms_of_limits(rules: &Rules, limits: &[LimitsOfRule]) -> Arc<[TermsOfLimit]
     let units: Arc<[_]> = units.collect();
     let terms = rules.rules().iter().zip(limits).flat_map(|(rule, sets)| {
         let spending = rule.spend.as_deref();
-        let spending = spending.map(|spend| Arc::new(spend.spending(Arc::clone(&units))));
+        let spending = spending
+            .map(|spend| -> Arc<dyn BodyCharges> { Arc::new(spend.spending(Arc::clone(&units))) });
         let limiters = rules.limits_of(rule).zip(rules.limiters(rule));
         limiters.map(move |(limit, limiter)| {
             let of_sets = sets.iter().flat_map(|(_, limits)| limits);

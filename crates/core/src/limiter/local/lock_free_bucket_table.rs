@@ -1,13 +1,9 @@
 //! The lock-free table of lone buckets: an instant for each key.
 
-use std::{
-    io::{self, Write},
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
     eviction::Capacity,
-    state_file::{BlockWriter, scattered},
     table::{MAX_STATE, Table},
 };
 use crate::hash::KeyHash;
@@ -159,26 +155,23 @@ impl LockFree {
         decision_about(policy, status, &judgement, time.now, class)
     }
 
-    /// Saves all keys that are not fresh. `save` writes an entry from its tag and its instant.
-    pub(super) fn save<W: Write>(
+    /// The number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.table.entry_count()
+    }
+
+    /// Visits the key of an entry, unless it is fresh or there is none: its tag and its instant.
+    pub(super) fn visit(
         &self,
+        entry: usize,
         bucket: &Bucket,
         now: Timestamp,
-        writer: &mut BlockWriter<W>,
-        mut save: impl FnMut(&mut BlockWriter<W>, u64, u64),
-    ) -> io::Result<()> {
+        mut visit: impl FnMut(u64, u64),
+    ) {
         let origin = self.origin(now.as_nanos());
         let fresh = origin.state_of(bucket.fresh_until(now.as_nanos()));
-        let count = self.table.entry_count();
-        for entry in (0..count).map(scattered(count)) {
-            self.table.visit(entry, fresh, |tag, state| {
-                save(writer, tag, origin.nanos_of(state));
-            });
-            if writer.is_full() {
-                writer.flush()?;
-            }
-        }
-        Ok(())
+        let visit = |tag, state| visit(tag, origin.nanos_of(state));
+        self.table.visit(entry, fresh, visit);
     }
 
     /// Restores a key's instant, unless it is fresh.

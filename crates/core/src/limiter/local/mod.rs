@@ -10,22 +10,21 @@
 //!
 //! A change of quotas puts new limits in force while requests run (`limits_in_force.rs`). A bucket that becomes a window
 //! leaves the first table for the second, once. What does not fit is evicted by its weight (`eviction.rs`). Both tables are
-//! saved to one format (`state_file.rs`).
+//! saved to one format by `state_file.rs`, which nothing here needs.
 //!
 //! An example: with 10 requests a second and a burst of 20, the first request of a key writes the instant 100 ms from now,
 //! at which its bucket is full again. A request is denied if its own 100 ms would move that instant more than 2 s ahead.
 
 mod eviction;
 mod lock_free_bucket_table;
-mod state_file;
+#[doc(hidden)]
+pub mod state_file;
 mod store;
 mod table;
 
 use std::{
     borrow::Cow,
     fmt,
-    io::{Read, Write},
-    path::Path,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -36,12 +35,11 @@ use std::{
 use self::{
     eviction::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
     lock_free_bucket_table::{LockFree, LoneLimit},
-    state_file::{BlockReader, BlockWriter, FileHeader, SavedLimit, replace_file, restored_or},
-    store::{ONLY_LIMIT, StoreTable, StoredCounters, StoredLimit},
+    store::{StoreTable, StoredLimit},
 };
 use super::{
     call::{Call, Charge, Charged, OpRef},
-    limiter::{Facts, Internals, Limiter, Never, Pending},
+    limiter::{Facts, Internals, IntoLimiter, Limiter, Never, Pending},
     limits_in_force::{
         ChangingLimits, Chosen, LimitTerms, SingleBucket, TierSet, check_block, unsupported,
     },
@@ -49,7 +47,6 @@ use super::{
     tier::{OnChange, Tier},
 };
 use crate::{
-    algorithm::State,
     clock::{Clock, ClockReading, OsClock, SharedClock, Timestamp},
     decision::{Decision, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
@@ -59,10 +56,7 @@ use crate::{
     quota::{IntoQuotas, OwnedQuota, Priority},
 };
 
-pub use self::{
-    state_file::{RestoreError, RestoreErrorKind, SaveError, SaveErrorKind, Saved},
-    store::{LocalStore, LocalStoreBuilder},
-};
+pub use self::store::{LocalStore, LocalStoreBuilder};
 
 /// Configures a [`LocalLimiter`]. Made by [`LocalLimiter::builder`].
 #[derive(Debug, Clone)]
@@ -212,40 +206,6 @@ impl LocalLimiterBuilder {
         let clock = self.clock;
         let clock = clock.unwrap_or_else(|| SharedClock::new(OsClock::new()));
         LocalLimiter::from_parts(limits, capacity, clock, hasher)
-    }
-
-    /// Makes the limiter with a table of its own, and the counts that [`LocalLimiter::save`] wrote.
-    ///
-    /// Counts continue at their time: what flowed back while no process ran is back, and a block may have
-    /// ended. If the clock is behind the file, the limiter treats it as a clock that stepped back.
-    /// Limits, bursts, queues and the number of keys may have changed since, as by
-    /// [`set_quota`](LocalLimiter::set_quota). With [`OnChange::Fresh`] all keys start afresh if the limiter of
-    /// the file was built with other numbers. If fewer keys fit, those with the least usage are dropped. Of a table that is as full as its
-    /// number of keys, at most one key in 1,000 finds no place.
-    ///
-    /// # Errors
-    ///
-    /// If the file is no state file, cut off, damaged, of another version, of a store or of a limiter
-    /// with other quotas (another name, algorithm, period, number of slices or refill step), or the
-    /// limiter cannot be [built](Self::build). Nothing of the file is used then.
-    pub fn restore(self, from: impl Read) -> Result<LocalLimiter, RestoreError> {
-        let mut reader = BlockReader::begin(from)?;
-        let header = FileHeader::read(&mut reader)?;
-        let saved = header.limit()?;
-        let limiter = self.build_with(KeyHasher::of_key(header.hash_key))?;
-        limiter.restore_entries(saved, &mut reader)?;
-        Ok(limiter)
-    }
-
-    /// Makes the limiter with the counts of this file, if it can be [restored](Self::restore). Otherwise
-    /// makes it without counts, and logs one line with the reason, unless the file does not exist.
-    ///
-    /// # Errors
-    ///
-    /// The same as [`build`](Self::build).
-    pub fn restore_or_new(self, path: impl AsRef<Path>) -> Result<LocalLimiter, ConfigError> {
-        let restore = |file| self.clone().restore(file);
-        restored_or(path.as_ref(), restore, || self.clone().build())
     }
 
     /// Makes the limiter in a store, with the store's table, bounds and clock.
@@ -724,112 +684,6 @@ impl LocalLimiter {
         read(&limits)
     }
 
-    /// Saves the counts of all keys, for
-    /// [`restore`](crate::limiter::LocalLimiterBuilder::restore) in the next process: a deployment then
-    /// gives no client a new daily quota.
-    ///
-    /// The save does not stop requests: each key is saved as it is at some moment of the save. When
-    /// requests have stopped, everything is exact. The save takes memory for one buffer, and locks a few keys at a time.
-    /// The file contains hashes of keys and the secret of these hashes: who can read it can test whether a
-    /// key was counted.
-    ///
-    /// # Errors
-    ///
-    /// If `to` cannot be written, or the limiter is in a store, which saves all its limiters together by
-    /// [`LocalStore::save`](crate::LocalStore::save).
-    pub fn save(&self, to: impl Write) -> Result<Saved, SaveError> {
-        let inner = &*self.0;
-        if self.stored().is_some() {
-            return Err(SaveError::new(
-                SaveErrorKind::InStore,
-                "this limiter counts in a store, which saves all its limiters together: call \
-                 LocalStore::save",
-            ));
-        }
-        let time = inner.clock.read();
-        let limits = self.limits_in_force();
-        let header = FileHeader {
-            hash_key: inner.hasher.key(),
-            limiters: 1,
-            limits: vec![SavedLimit {
-                number: ONLY_LIMIT,
-                name: None,
-                counter_mark: limits.counter_mark(),
-                labels: limits.labels(),
-            }],
-        };
-        state_file::write(to, &header, time, |writer| {
-            if let Some(lone) = self.instants() {
-                let counters = StoredCounters::alone(&inner.hasher, Arc::clone(&limits));
-                // Not a guard: a change of quota would wait for it, and all requests for the change.
-                let (bucket, _) = lone.bucket.read().measured;
-                let save = |writer: &mut BlockWriter<_>, tag, instant| {
-                    let state = State::Instant(instant);
-                    let weight = limits.eviction_weight(0, &state, time);
-                    writer.entry((counters.lone_tag(tag), ONLY_LIMIT), weight, &state, time);
-                };
-                lone.table.save(&bucket, time.now, writer, save)?;
-            }
-            match inner.locked.get() {
-                Some(locked) => locked.table().save_entries(time, writer),
-                None => Ok(()),
-            }
-        })
-    }
-
-    /// [Saves](Self::save) to a file, which only its owner can read. It is written beside `path` and then
-    /// renamed, so that a process that is killed meanwhile leaves the old file.
-    ///
-    /// # Errors
-    ///
-    /// The same as [`save`](Self::save); the text names the file, and the step that failed.
-    pub fn save_to(&self, path: impl AsRef<Path>) -> Result<Saved, SaveError> {
-        replace_file(path.as_ref(), |file| self.save(file))
-    }
-
-    /// Restores the entries of a file about this limit. The limiter has no keys yet.
-    fn restore_entries(
-        &self,
-        saved: &SavedLimit,
-        reader: &mut BlockReader<impl Read>,
-    ) -> Result<(), RestoreError> {
-        let inner = &*self.0;
-        let limits = self.limits_in_force();
-        let own = limits.labels();
-        saved.check(&own)?;
-        let time = inner.clock.read();
-        let starts_afresh = saved.counter_mark != limits.counter_mark();
-        let counters = StoredCounters::alone(&inner.hasher, Arc::clone(&limits));
-        reader.entries(time, |entry| {
-            match self.instants() {
-                _ if starts_afresh => {}
-                // The count of a former quota becomes one of a key that nobody asks for.
-                Some(LoneLimit { bucket, table }) if entry.weight.blocked_until() == 0 => {
-                    let key = KeyHash::of_tag(counters.lone_tag(entry.tag));
-                    let bucket = &bucket.read().measured.0;
-                    table.restore(bucket, key, time.now, *entry.state.as_instant());
-                }
-                _ => {
-                    let locked = inner.locked(&limits)?;
-                    locked.table().restore_entry(entry, time.as_nanos());
-                }
-            }
-            Ok(())
-        })?;
-        // The keys of a larger bucket. All other tables clamp a key when a request comes.
-        if let Some(LoneLimit { bucket, table }) = self.instants()
-            && own != saved.labels
-        {
-            table.fit_to(&bucket.read().measured.0, time.now);
-        }
-        Ok(())
-    }
-
-    fn limits_in_force(&self) -> Arc<TierSet> {
-        let limits = unpoisoned(self.0.limits.lock());
-        Arc::clone(&limits)
-    }
-
     /// Applies operations of several limiters of one store in one step.
     pub(crate) fn decide_many<'a>(
         of: impl Fn(usize) -> Option<&'a Self>,
@@ -912,6 +766,19 @@ impl Limiter for LocalLimiter {
 
     fn internals(&self) -> Option<&dyn Internals> {
         Some(self)
+    }
+}
+
+/// Marks the conversion of a [`Quota`](crate::Quota), or of several that are charged together, to a [`LocalLimiter`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct FromQuota;
+
+impl<Q: IntoQuotas> IntoLimiter<FromQuota> for Q {
+    type Limiter = LocalLimiter;
+
+    fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
+        LocalLimiter::builder(self).build()
     }
 }
 

@@ -13,16 +13,253 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, BufReader, Read, Write},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
+use super::{
+    LocalLimiter, LocalLimiterBuilder, LocalStore, LocalStoreBuilder,
+    eviction::scattered,
+    lock_free_bucket_table::LoneLimit,
+    store::{ONLY_LIMIT, SavedEntry, SavedLimit, StoreTable, StoredCounters, changed},
+};
 use crate::{
-    algorithm::{EvictionWeight, State},
+    algorithm::{EvictionWeight, Log, Slices, State, Window},
     byte_buffers::{push_bytes, push_u32, push_u64, take_bytes, take_u8, take_u32, take_u64},
     clock::{ClockReading, Timestamp},
     error::ConfigError,
-    limiter::limits_in_force::CounterLabel,
+    hash::{KeyHash, KeyHasher},
+    limiter::limits_in_force::{CounterLabel, TierSet},
+    lock::unpoisoned,
     log::{self, Code},
 };
+
+impl LocalLimiter {
+    /// Saves the counts of all keys, for
+    /// [`restore`](crate::limiter::LocalLimiterBuilder::restore) in the next process: a deployment then
+    /// gives no client a new daily quota.
+    ///
+    /// The save does not stop requests: each key is saved as it is at some moment of the save. When
+    /// requests have stopped, everything is exact. The save takes memory for one buffer, and locks a few keys at a time.
+    /// The file contains hashes of keys and the secret of these hashes: who can read it can test whether a
+    /// key was counted.
+    ///
+    /// # Errors
+    ///
+    /// If `to` cannot be written, or the limiter is in a store, which saves all its limiters together by
+    /// [`LocalStore::save`](crate::LocalStore::save).
+    pub fn save(&self, to: impl Write) -> Result<Saved, SaveError> {
+        let inner = &*self.0;
+        if self.stored().is_some() {
+            return Err(SaveError::new(
+                SaveErrorKind::InStore,
+                "this limiter counts in a store, which saves all its limiters together: call \
+                 LocalStore::save",
+            ));
+        }
+        let time = inner.clock.read();
+        let limits = self.limits_in_force();
+        let header = FileHeader {
+            hash_key: inner.hasher.key(),
+            limiters: 1,
+            limits: vec![SavedLimit {
+                number: ONLY_LIMIT,
+                name: None,
+                counter_mark: limits.counter_mark(),
+                labels: limits.labels(),
+            }],
+        };
+        write(to, &header, time, |writer| {
+            if let Some(lone) = self.instants() {
+                let counters = StoredCounters::alone(&inner.hasher, Arc::clone(&limits));
+                let bucket = lone.bucket.read().measured.0;
+                let count = lone.table.len();
+                for entry in (0..count).map(scattered(count)) {
+                    lone.table.visit(entry, &bucket, time.now, |tag, instant| {
+                        let state = State::Instant(instant);
+                        let weight = limits.eviction_weight(0, &state, time);
+                        writer.entry((counters.lone_tag(tag), ONLY_LIMIT), weight, &state, time);
+                    });
+                    writer.flush_full()?;
+                }
+            }
+            match inner.locked.get() {
+                Some(locked) => writer.entries_of(locked.table(), time),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// [Saves](Self::save) to a file, which only its owner can read. It is written beside `path` and then
+    /// renamed, so that a process that is killed meanwhile leaves the old file.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`save`](Self::save); the text names the file, and the step that failed.
+    pub fn save_to(&self, path: impl AsRef<Path>) -> Result<Saved, SaveError> {
+        replace_file(path.as_ref(), |file| self.save(file))
+    }
+
+    fn limits_in_force(&self) -> Arc<TierSet> {
+        unpoisoned(self.0.limits.lock()).clone()
+    }
+
+    /// Restores the entries of a file about this limit. The limiter has no keys yet.
+    fn restore_entries(
+        &self,
+        saved: &SavedLimit,
+        reader: &mut BlockReader<impl Read>,
+    ) -> Result<(), RestoreError> {
+        let inner = &*self.0;
+        let limits = self.limits_in_force();
+        let own = limits.labels();
+        saved.check(&own)?;
+        let time = inner.clock.read();
+        let starts_afresh = saved.counter_mark != limits.counter_mark();
+        let counters = StoredCounters::alone(&inner.hasher, Arc::clone(&limits));
+        reader.entries(time, |entry| {
+            match self.instants() {
+                _ if starts_afresh => {}
+                // The count of a former quota becomes one of a key that nobody asks for.
+                Some(LoneLimit { bucket, table }) if entry.weight.blocked_until() == 0 => {
+                    let key = KeyHash::of_tag(counters.lone_tag(entry.tag));
+                    let bucket = &bucket.read().measured.0;
+                    table.restore(bucket, key, time.now, *entry.state.as_instant());
+                }
+                _ => {
+                    let locked = inner.locked(&limits)?;
+                    locked.table().restore_entry(entry, time.as_nanos());
+                }
+            }
+            Ok(())
+        })?;
+        // The keys of a larger bucket. All other tables clamp a key when a request comes.
+        if let Some(LoneLimit { bucket, table }) = self.instants()
+            && own != saved.labels
+        {
+            table.fit_to(&bucket.read().measured.0, time.now);
+        }
+        Ok(())
+    }
+}
+
+impl LocalLimiterBuilder {
+    /// Makes the limiter with a table of its own, and the counts that [`LocalLimiter::save`] wrote.
+    ///
+    /// Counts continue at their time: what flowed back while no process ran is back, and a block may have
+    /// ended. If the clock is behind the file, the limiter treats it as a clock that stepped back.
+    /// Limits, bursts, queues and the number of keys may have changed since, as by
+    /// [`set_quota`](LocalLimiter::set_quota). With [`OnChange::Fresh`](crate::limiter::OnChange::Fresh) all keys start afresh if the limiter of
+    /// the file was built with other numbers. If fewer keys fit, those with the least usage are dropped. Of a table that is as full as its
+    /// number of keys, at most one key in 1,000 finds no place.
+    ///
+    /// # Errors
+    ///
+    /// If the file is no state file, cut off, damaged, of another version, of a store or of a limiter
+    /// with other quotas (another name, algorithm, period, number of slices or refill step), or the
+    /// limiter cannot be [built](Self::build). Nothing of the file is used then.
+    pub fn restore(self, from: impl Read) -> Result<LocalLimiter, RestoreError> {
+        let mut reader = BlockReader::begin(from)?;
+        let header = FileHeader::read(&mut reader)?;
+        let saved = header.limit()?;
+        let limiter = self.build_with(KeyHasher::of_key(header.hash_key))?;
+        limiter.restore_entries(saved, &mut reader)?;
+        Ok(limiter)
+    }
+
+    /// Makes the limiter with the counts of this file, if it can be [restored](Self::restore). Otherwise
+    /// makes it without counts, and logs one line with the reason, unless the file does not exist.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`build`](Self::build).
+    pub fn restore_or_new(self, path: impl AsRef<Path>) -> Result<LocalLimiter, ConfigError> {
+        let restore = |file| self.clone().restore(file);
+        restored_or(path.as_ref(), restore, || self.clone().build())
+    }
+}
+
+impl LocalStore {
+    /// Saves the counts of all limiters, for [`restore`](LocalStoreBuilder::restore) in the next process:
+    /// a deployment then gives no client a new daily quota. Permits of
+    /// [`ConcurrencyLayer`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.ConcurrencyLayer.html) are not saved.
+    ///
+    /// The save does not stop requests, see [`LocalLimiter::save`](crate::LocalLimiter::save).
+    ///
+    /// # Errors
+    ///
+    /// If `to` cannot be written, or a limiter of the store has no
+    /// [name](crate::limiter::LocalLimiterBuilder::name), and the next process could not find its counts.
+    pub fn save(&self, to: impl Write) -> Result<Saved, SaveError> {
+        let (table, time) = (self.table(), self.clock().read());
+        let (limiters, limits) = table.saved().map_err(|quota| {
+            SaveError::new(
+                SaveErrorKind::Unnamed,
+                format!(
+                    "a limiter of the store (\"{quota}\") has no name, and the next process could not find \
+                     its counts: give it one with LocalLimiter::builder(..).name(..)"
+                ),
+            )
+        })?;
+        let header = FileHeader {
+            hash_key: table.hasher.key(),
+            limiters,
+            limits,
+        };
+        write(to, &header, time, |writer| writer.entries_of(table, time))
+    }
+
+    /// [Saves](Self::save) to a file, which only its owner can read. It is written beside `path` and then
+    /// renamed, so that a process that is killed meanwhile leaves the old file.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`save`](Self::save); the text names the file, and the step that failed.
+    pub fn save_to(&self, path: impl AsRef<Path>) -> Result<Saved, SaveError> {
+        replace_file(path.as_ref(), |file| self.save(file))
+    }
+}
+
+impl LocalStoreBuilder {
+    /// Makes the store with the counts that [`LocalStore::save`] wrote. Limiters of the same names continue
+    /// with them, whenever they are [built in the store](crate::limiter::LocalLimiterBuilder::build_in).
+    ///
+    /// Counts continue at their time: what flowed back while no process ran is back. If the clock is behind
+    /// the file, the store treats it as a clock that stepped back. Limits, bursts, queues and the number of
+    /// keys may have changed since. A quota with another algorithm, period, number of slices or refill step
+    /// starts afresh, as after [`set_quota`](crate::LocalLimiter::set_quota), and the store logs it; all
+    /// other counts stay.
+    ///
+    /// # Errors
+    ///
+    /// If the file is no state file, cut off, damaged, of another version or of a limiter with a table of
+    /// its own, or the store cannot be [built](Self::build). Nothing of the file is used then.
+    pub fn restore(self, from: impl Read) -> Result<LocalStore, RestoreError> {
+        let mut reader = BlockReader::begin(from)?;
+        let header = FileHeader::read(&mut reader)?;
+        header.check_store()?;
+        let store = self.build_with(KeyHasher::of_key(header.hash_key))?;
+        let (table, time) = (store.table(), store.clock().read());
+        let numbers = table.restore_limits(header.limiters, header.limits);
+        reader.entries(time, |entry| {
+            // 0 for entries of limits that had left.
+            let limit = numbers.get(&entry.limit).copied().unwrap_or(0);
+            table.restore_entry(SavedEntry { limit, ..entry }, time.as_nanos());
+            Ok(())
+        })?;
+        Ok(store)
+    }
+
+    /// Makes the store with the counts of this file, if it can be [restored](Self::restore). Otherwise
+    /// makes it without counts, and logs one line with the reason, unless the file does not exist.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`build`](Self::build).
+    pub fn restore_or_new(self, path: impl AsRef<Path>) -> Result<LocalStore, ConfigError> {
+        let restore = |file| self.clone().restore(file);
+        restored_or(path.as_ref(), restore, || self.clone().build())
+    }
+}
 
 /// A state file that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +307,7 @@ pub enum SaveErrorKind {
 }
 
 impl SaveError {
-    #[doc(hidden)]
-    pub fn new(kind: SaveErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+    fn new(kind: SaveErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind,
             message: message.into(),
@@ -199,28 +435,16 @@ type HashKey = (u64, u64);
 
 /// The header of a file: what its entries are of.
 #[derive(Debug)]
-pub(super) struct FileHeader {
-    pub(super) hash_key: HashKey,
+struct FileHeader {
+    hash_key: HashKey,
     /// The number of limiters ever added.
-    pub(super) limiters: u64,
+    limiters: u64,
     /// A limiter with a table of its own is one limit without a name.
-    pub(super) limits: Vec<SavedLimit>,
-}
-
-/// A limit of a store, or of a limiter with a table of its own.
-#[derive(Debug, Clone)]
-pub(super) struct SavedLimit {
-    /// The number of its entries.
-    pub(super) number: u32,
-    pub name: Option<String>,
-    /// The part of the counters' names that is made of numbers.
-    pub counter_mark: u32,
-    /// The counters of all its limiters.
-    pub(super) labels: Vec<CounterLabel>,
+    limits: Vec<SavedLimit>,
 }
 
 impl FileHeader {
-    pub(super) fn read(reader: &mut BlockReader<impl Read>) -> Result<Self, RestoreError> {
+    fn read(reader: &mut BlockReader<impl Read>) -> Result<Self, RestoreError> {
         let mut bytes = reader.header()?;
         let header = Self::take_from(&mut bytes).filter(|_| bytes.is_empty());
         header.ok_or_else(|| reader.damaged())
@@ -231,7 +455,7 @@ impl FileHeader {
     /// # Errors
     ///
     /// If the file is of a store.
-    pub(super) fn limit(&self) -> Result<&SavedLimit, RestoreError> {
+    fn limit(&self) -> Result<&SavedLimit, RestoreError> {
         match self.limits.as_slice() {
             [limit] if limit.name.is_none() => Ok(limit),
             _ => Err(RestoreError::new(
@@ -245,7 +469,7 @@ impl FileHeader {
     /// # Errors
     ///
     /// If the file is of a limiter with a table of its own.
-    pub(super) fn check_store(&self) -> Result<(), RestoreError> {
+    fn check_store(&self) -> Result<(), RestoreError> {
         if self.limits.iter().all(|limit| limit.name.is_some()) {
             return Ok(());
         }
@@ -286,7 +510,7 @@ impl SavedLimit {
     /// # Errors
     ///
     /// Names the first counter that differs.
-    pub(super) fn check(&self, own: &[CounterLabel]) -> Result<(), RestoreError> {
+    fn check(&self, own: &[CounterLabel]) -> Result<(), RestoreError> {
         let refused = |text| Err(RestoreError::new(RestoreErrorKind::Limits, text));
         if let Some(label) = first_missing(&self.labels, own) {
             return refused(match changed(own, label) {
@@ -313,24 +537,6 @@ impl SavedLimit {
                 label.shown_name(),
                 label.text
             )),
-        }
-    }
-
-    /// Logs the first counter of the limit that counts otherwise than the saved one of its name: it starts
-    /// afresh.
-    pub(super) fn warn_of_changes(&self, own: &[CounterLabel]) {
-        let mut labels = self.labels.iter();
-        let changed = labels.find_map(|label| Some((label, changed(own, label)?)));
-        if let Some((label, own)) = changed {
-            let fault = format!(
-                "{:?} counts its quota {} as \"{}\", and the restored state as \"{}\": algorithm, period, \
-                 slices or refill step differ, so this quota starts afresh",
-                self.name.as_deref().unwrap_or_default(),
-                label.shown_name(),
-                own.text,
-                label.text
-            );
-            log::report(Code::StateChanged, &fault);
         }
     }
 
@@ -384,22 +590,6 @@ fn first_missing<'a>(
     labels.find(|label| !among.iter().any(|other| other.counts_like(label)))
 }
 
-/// The counter of this name that counts otherwise than `label`, if none of this name counts like it.
-fn changed<'a>(own: &'a [CounterLabel], label: &CounterLabel) -> Option<&'a CounterLabel> {
-    let counts_like = own.iter().any(|own| own.counts_like(label));
-    let mut own = own.iter().filter(|_| !counts_like);
-    own.find(|own| own.name == label.name)
-}
-
-/// An entry of a table: a state, or a block.
-pub(super) struct SavedEntry {
-    pub tag: u64,
-    /// The number of its limit.
-    pub limit: u32,
-    pub(super) weight: EvictionWeight,
-    pub(super) state: State,
-}
-
 impl SavedEntry {
     fn take_from(from: &mut &[u8], time: ClockReading) -> Option<Self> {
         let (tag, limit) = (take_u64(from)?, take_u32(from)?);
@@ -443,7 +633,7 @@ fn checksum(number: u64, bytes: &[u8]) -> u32 {
 }
 
 /// Writes blocks. Buffers one block.
-pub(super) struct BlockWriter<W> {
+struct BlockWriter<W> {
     to: W,
     /// The prefix of the block, its content's letter, and its bytes.
     block: Vec<u8>,
@@ -487,7 +677,7 @@ impl<W: Write> BlockWriter<W> {
     }
 
     /// Adds an entry to the block. Instants are those of the wall.
-    pub(super) fn entry(
+    fn entry(
         &mut self,
         (tag, limit): (u64, u32),
         weight: EvictionWeight,
@@ -503,13 +693,31 @@ impl<W: Write> BlockWriter<W> {
         state.push_to(&mut self.block, time);
     }
 
-    /// Whether the block has its size, and should be [flushed](Self::flush) without a lock.
-    pub(super) fn is_full(&self) -> bool {
+    /// Adds the states and blocks of a table.
+    fn entries_of(&mut self, table: &StoreTable, time: ClockReading) -> io::Result<()> {
+        let mut next = Some((0, 0));
+        while let Some(place) = next {
+            next = table.visit(place, time.as_nanos(), |of, weight, state| {
+                self.entry(of, weight, state, time);
+                !self.is_full()
+            });
+            self.flush_full()?;
+        }
+        Ok(())
+    }
+
+    /// Whether the block has its size, and should be [flushed](Self::flush_full) without a lock.
+    fn is_full(&self) -> bool {
         self.block.len() >= BLOCK
     }
 
+    /// Writes the block, if it is full.
+    fn flush_full(&mut self) -> io::Result<()> {
+        if self.is_full() { self.flush() } else { Ok(()) }
+    }
+
     /// Writes the block, if it has entries.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         if self.block.len() > PREFIX + 1 {
             self.write()?;
             self.clear(BlockContent::Entries);
@@ -533,7 +741,7 @@ impl<W: Write> BlockWriter<W> {
 }
 
 /// Writes a file of these entries.
-pub(super) fn write<W: Write>(
+fn write<W: Write>(
     to: W,
     header: &FileHeader,
     time: ClockReading,
@@ -545,7 +753,7 @@ pub(super) fn write<W: Write>(
 }
 
 /// Reads blocks, and checks each before it is parsed.
-pub(super) struct BlockReader<R> {
+struct BlockReader<R> {
     from: BufReader<R>,
     block: Vec<u8>,
     number: u64,
@@ -555,7 +763,7 @@ pub(super) struct BlockReader<R> {
 
 impl<R: Read> BlockReader<R> {
     /// Reads the magic and the version.
-    pub(super) fn begin(from: R) -> Result<Self, RestoreError> {
+    fn begin(from: R) -> Result<Self, RestoreError> {
         let mut from = BufReader::with_capacity(BLOCK, from);
         let mut magic = [0; MAGIC.len()];
         from.read_exact(&mut magic).map_err(|error| cut(error, 0))?;
@@ -628,7 +836,7 @@ impl<R: Read> BlockReader<R> {
     }
 
     /// Restores each entry that is not fresh at this time.
-    pub(super) fn entries(
+    fn entries(
         &mut self,
         time: ClockReading,
         mut restore: impl FnMut(SavedEntry) -> Result<(), RestoreError>,
@@ -673,30 +881,9 @@ fn cut(error: io::Error, block: u64) -> RestoreError {
     error.into()
 }
 
-/// The numbers below `count`, each once, neighbours far apart.
-///
-/// A key has two buckets, and a restore inserts it into the emptier. In the order of the buckets those at
-/// the front would fill with keys of their own before the keys that share them come: of a full table of lone
-/// buckets 5 keys in 10,000 were lost instead of none.
-pub(super) fn scattered(count: usize) -> impl Fn(usize) -> usize {
-    // Near the golden section, and without a common divisor.
-    let mut step = (count as u128 * 618_034 / 1_000_000).max(1);
-    while common_divisor(step, count as u128) > 1 {
-        step += 1;
-    }
-    move |number| (number as u128 * step % count.max(1) as u128) as usize
-}
-
-fn common_divisor(mut one: u128, mut other: u128) -> u128 {
-    while other > 0 {
-        (one, other) = (other, one % other);
-    }
-    one
-}
-
 /// The state of a file, or else one that is made anew, with a line in the log about the reason. A file that does
 /// not exist is no fault: the first process has none.
-pub(super) fn restored_or<T>(
+fn restored_or<T>(
     path: &Path,
     restore: impl FnOnce(File) -> Result<T, RestoreError>,
     make: impl FnOnce() -> Result<T, ConfigError>,
@@ -716,39 +903,32 @@ pub(super) fn restored_or<T>(
 
 /// Writes a file beside `path`, readable for its owner only, syncs it, and renames it to `path`. A
 /// process that is killed meanwhile leaves the old file as it was.
-pub(super) fn replace_file(
+fn replace_file(
     path: &Path,
     write: impl FnOnce(&File) -> Result<Saved, SaveError>,
 ) -> Result<Saved, SaveError> {
     let temporary = temporary(path);
-    let saved = create(&temporary)
-        .map_err(|error| SaveError::write(&format!("create {}", temporary.display()), error))
-        .and_then(|file| {
-            let saved = write(&file)?;
-            let synced = file.sync_all();
-            synced.map_err(|error| {
-                SaveError::write(&format!("sync {}", temporary.display()), error)
-            })?;
-            Ok(saved)
-        })
-        .and_then(|saved| {
-            let renamed = fs::rename(&temporary, path);
-            renamed.map_err(|error| {
-                let step = format!("rename {} to {}", temporary.display(), path.display());
-                SaveError::write(&step, error)
-            })?;
-            Ok(saved)
-        });
-    if saved.is_err() {
-        drop(fs::remove_file(&temporary));
-        return saved;
-    }
+    let failed = |step: &str| {
+        let step = format!("{step} {}", temporary.display());
+        move |error| SaveError::write(&step, error)
+    };
+    let replace = || {
+        let file = create(&temporary).map_err(failed("create"))?;
+        let saved = write(&file)?;
+        file.sync_all().map_err(failed("sync"))?;
+        fs::rename(&temporary, path).map_err(|error| {
+            let step = format!("rename {} to {}", temporary.display(), path.display());
+            SaveError::write(&step, error)
+        })?;
+        Ok::<_, SaveError>(saved)
+    };
+    let saved = replace().inspect_err(|_| drop(fs::remove_file(&temporary)))?;
     let folder = path.parent().filter(|folder| *folder != Path::new(""));
     let folder = folder.unwrap_or(Path::new("."));
     sync_folder(folder).map_err(|error| {
         SaveError::write(&format!("sync the folder {}", folder.display()), error)
     })?;
-    saved
+    Ok(saved)
 }
 
 /// One name for all processes, so that those that were killed leave one file at most.
@@ -780,17 +960,144 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+const INSTANT: u8 = 0;
+const WINDOW: u8 = 1;
+const SLICES: u8 = 2;
+const LOG: u8 = 3;
+
+/// The largest index or count that arithmetic accepts without an overflow. Sums of instants saturate.
+const MOST: u64 = u64::MAX >> 2;
+
+/// The most units of a log: a limit of 65,536, and ten times as many by a soft share.
+const MOST_OF_LOG: u64 = 1 << 20;
+
+const MOST_SLICES: u32 = 1_001;
+
+/// The bytes of a state, which do not depend on its quota.
+impl State {
+    /// Writes the state. Instants are those of the wall, since a clock that does not step is another one in
+    /// the next process.
+    fn push_to(&self, to: &mut Vec<u8>, time: ClockReading) {
+        match self {
+            Self::Instant(instant) => {
+                to.push(INSTANT);
+                push_u64(to, time.wall_of(*instant));
+            }
+            Self::Window(Window { index, count }) => {
+                to.push(WINDOW);
+                push_u64(to, *index);
+                push_u64(to, *count);
+            }
+            Self::Slices(slices) => {
+                to.push(SLICES);
+                push_u64(to, slices.newest);
+                push_u32(to, slices.counts.len() as u32);
+                slices.counts.iter().for_each(|count| push_u64(to, *count));
+            }
+            Self::Log(log) => {
+                to.push(LOG);
+                let entries = log.entries().filter(|(_, count)| *count > 0);
+                push_u32(to, entries.clone().count() as u32);
+                for (at, count) in entries {
+                    push_u64(to, time.wall_of(at));
+                    push_u64(to, count);
+                }
+            }
+        }
+    }
+
+    /// Removes a state from the front; `None` if the bytes are none.
+    fn take_from(from: &mut &[u8], time: ClockReading) -> Option<Self> {
+        match take_u8(from)? {
+            INSTANT => {
+                let instant = take_u64(from)?;
+                Some(Self::Instant(time.of_wall(instant)))
+            }
+            WINDOW => {
+                let (index, count) = (small(from)?, small(from)?);
+                Some(Self::Window(Window { index, count }))
+            }
+            SLICES => {
+                let (newest, length) = (small(from)?, take_u32(from)?);
+                let counts = (0..length.min(MOST_SLICES)).map(|_| {
+                    // The sum of all counts must not overflow either.
+                    small(from).filter(|count| *count <= MOST / u64::from(MOST_SLICES))
+                });
+                let counts: Vec<u64> = counts.collect::<Option<_>>()?;
+                let is_whole = counts.len() == length as usize;
+                is_whole.then(|| Self::Slices(Box::new(Slices { newest, counts })))
+            }
+            LOG => log(from, time),
+            _ => None,
+        }
+    }
+}
+
+fn small(from: &mut &[u8]) -> Option<u64> {
+    take_u64(from).filter(|number| *number <= MOST)
+}
+
+fn log(from: &mut &[u8], time: ClockReading) -> Option<State> {
+    let mut log = Log::FRESH;
+    for _ in 0..take_u32(from)? {
+        let (at, count) = (time.of_wall(take_u64(from)?), small(from)?);
+        let is_ordered = log.newest().is_none_or(|newest| newest <= at);
+        if !is_ordered || count == 0 || log.total() + count > MOST_OF_LOG {
+            return None;
+        }
+        log.note(at, count);
+    }
+    Some(State::Log(Box::new(log)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const TIME: ClockReading = ClockReading::alike(Timestamp::from_secs(1_767_225_600));
+
+    fn states() -> [State; 5] {
+        let mut log = Log::FRESH;
+        (0..600).for_each(|at| log.note(at / 2, 1 + at % 3));
+        let slices = Slices {
+            newest: 7,
+            counts: vec![1, 0, 3],
+        };
+        [
+            State::FRESH,
+            State::Instant(1_767_225_600_000_000_001),
+            State::Window(Window { index: 3, count: 4 }),
+            State::Slices(Box::new(slices)),
+            State::Log(Box::new(log)),
+        ]
+    }
+
     #[test]
-    fn every_number_comes_once() {
-        for count in (1..200).chain([4_096, 4_098, 7_680]) {
-            let mut numbers: Vec<_> = (0..count).map(scattered(count)).collect();
-            numbers.sort_unstable();
-            assert!(numbers.into_iter().eq(0..count), "{count}");
+    fn states_are_read_as_they_were_written_and_not_if_cut() {
+        for state in states() {
+            let mut bytes = Vec::new();
+            state.push_to(&mut bytes, TIME);
+            for end in 0..bytes.len() {
+                assert_eq!(
+                    State::take_from(&mut &bytes[..end], TIME),
+                    None,
+                    "{state:?}"
+                );
+            }
+            bytes.push(9);
+            let rest = &mut bytes.as_slice();
+            assert_eq!(State::take_from(rest, TIME), Some(state));
+            assert_eq!(*rest, [9]);
         }
-        assert_eq!(scattered(0)(0), 0);
+    }
+
+    #[test]
+    fn states_that_would_overflow_are_none() {
+        let huge = u64::MAX.to_le_bytes();
+        for kind in 1..=4 {
+            let mut bytes = vec![kind];
+            (0..2_000).for_each(|_| bytes.extend(huge));
+            assert_eq!(State::take_from(&mut bytes.as_slice(), TIME), None);
+        }
     }
 }

@@ -4,23 +4,13 @@ mod shard;
 mod store_call;
 mod store_table;
 
-use std::{
-    fmt,
-    io::{Read, Write},
-    path::Path,
-    sync::Arc,
-};
+use std::{fmt, sync::Arc};
 
 pub(super) use self::{
-    shard::{ONLY_LIMIT, StoredCounters, StoredLimit},
-    store_table::StoreTable,
+    shard::{ONLY_LIMIT, SavedEntry, StoredCounters, StoredLimit},
+    store_table::{SavedLimit, StoreTable, changed},
 };
-use super::{
-    eviction::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
-    state_file::{
-        BlockReader, FileHeader, RestoreError, SaveError, Saved, replace_file, restored_or,
-    },
-};
+use super::eviction::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES};
 use crate::hash::KeyHasher;
 use crate::{
     clock::{Clock, OsClock, SharedClock},
@@ -131,30 +121,6 @@ impl LocalStore {
             clock: SharedClock::new(OsClock::new()),
         }
     }
-
-    /// Saves the counts of all limiters, for [`restore`](LocalStoreBuilder::restore) in the next process:
-    /// a deployment then gives no client a new daily quota. Permits of
-    /// [`ConcurrencyLayer`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.ConcurrencyLayer.html) are not saved.
-    ///
-    /// The save does not stop requests, see [`LocalLimiter::save`](crate::LocalLimiter::save).
-    ///
-    /// # Errors
-    ///
-    /// If `to` cannot be written, or a limiter of the store has no
-    /// [name](crate::limiter::LocalLimiterBuilder::name), and the next process could not find its counts.
-    pub fn save(&self, to: impl Write) -> Result<Saved, SaveError> {
-        self.table().save(to)
-    }
-
-    /// [Saves](Self::save) to a file, which only its owner can read. It is written beside `path` and then
-    /// renamed, so that a process that is killed meanwhile leaves the old file.
-    ///
-    /// # Errors
-    ///
-    /// The same as [`save`](Self::save); the text names the file, and the step that failed.
-    pub fn save_to(&self, path: impl AsRef<Path>) -> Result<Saved, SaveError> {
-        replace_file(path.as_ref(), |file| self.save(file))
-    }
 }
 
 impl Default for LocalStore {
@@ -226,41 +192,8 @@ impl LocalStoreBuilder {
         self.build_with(KeyHasher::new(None))
     }
 
-    fn build_with(self, hasher: KeyHasher) -> Result<LocalStore, ConfigError> {
+    pub(super) fn build_with(self, hasher: KeyHasher) -> Result<LocalStore, ConfigError> {
         let capacity = Capacity::checked(self.max_keys, self.max_log_times)?;
         LocalStore::from_parts(capacity, None, self.clock, hasher)
-    }
-
-    /// Makes the store with the counts that [`LocalStore::save`] wrote. Limiters of the same names continue
-    /// with them, whenever they are [built in the store](crate::limiter::LocalLimiterBuilder::build_in).
-    ///
-    /// Counts continue at their time: what flowed back while no process ran is back. If the clock is behind
-    /// the file, the store treats it as a clock that stepped back. Limits, bursts, queues and the number of
-    /// keys may have changed since. A quota with another algorithm, period, number of slices or refill step
-    /// starts afresh, as after [`set_quota`](crate::LocalLimiter::set_quota), and the store logs it; all
-    /// other counts stay.
-    ///
-    /// # Errors
-    ///
-    /// If the file is no state file, cut off, damaged, of another version or of a limiter with a table of
-    /// its own, or the store cannot be [built](Self::build). Nothing of the file is used then.
-    pub fn restore(self, from: impl Read) -> Result<LocalStore, RestoreError> {
-        let mut reader = BlockReader::begin(from)?;
-        let header = FileHeader::read(&mut reader)?;
-        header.check_store()?;
-        let store = self.build_with(KeyHasher::of_key(header.hash_key))?;
-        store.table().restore(header, &mut reader)?;
-        Ok(store)
-    }
-
-    /// Makes the store with the counts of this file, if it can be [restored](Self::restore). Otherwise
-    /// makes it without counts, and logs one line with the reason, unless the file does not exist.
-    ///
-    /// # Errors
-    ///
-    /// The same as [`build`](Self::build).
-    pub fn restore_or_new(self, path: impl AsRef<Path>) -> Result<LocalStore, ConfigError> {
-        let restore = |file| self.clone().restore(file);
-        restored_or(path.as_ref(), restore, || self.clone().build())
     }
 }

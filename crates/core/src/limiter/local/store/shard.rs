@@ -1,17 +1,15 @@
 //! A shard of a store's table: entries of one state each, of all limits; the counters of a limit there; and locks of
 //! several shards, taken in ascending order to avoid deadlocks.
 
-use std::{collections::TryReserveError, io::Write, mem, ops::Deref, sync::Arc};
+use std::{collections::TryReserveError, mem, sync::Arc};
 
 use crate::{
     algorithm::{EvictionWeight, State, States},
-    clock::ClockReading,
     hash::{KeyHash, KeyHasher},
     limiter::{
         limits_in_force::{ChangingLimits, InForce, TierSet},
-        local::{
-            eviction::{self, ENTRIES_SEARCHED, EntryIndex, LOGS_SEARCHED, candidates},
-            state_file::{BlockWriter, SavedEntry, scattered},
+        local::eviction::{
+            self, ENTRIES_SEARCHED, EntryIndex, LOGS_SEARCHED, candidates, scattered,
         },
     },
     lock::unpoisoned,
@@ -71,6 +69,15 @@ impl States for InShard<'_> {
     fn state(&mut self, place: usize) -> &mut State {
         self.shard.state(self.entries[place], self.fresh)
     }
+}
+
+/// An entry of a saved table: a state, or a block.
+pub(in super::super) struct SavedEntry {
+    pub(in super::super) tag: u64,
+    /// The number of its limit.
+    pub(in super::super) limit: u32,
+    pub(in super::super) weight: EvictionWeight,
+    pub(in super::super) state: State,
 }
 
 /// A state with its weight, for evictions by other limits.
@@ -261,27 +268,23 @@ impl StoreShard {
         self.tags.len()
     }
 
-    /// Saves entries from the one with the index `from` on, until the block is full. Returns the index of
-    /// the next entry.
-    pub(super) fn save<W: Write>(
+    /// Visits the entries that are not fresh from the one with the number `from` on, each with its tag and limit, while
+    /// `visit` returns `true`. Returns the number of the next.
+    pub(super) fn visit(
         &self,
         from: usize,
-        time: ClockReading,
-        writer: &mut BlockWriter<W>,
+        now: u64,
+        mut visit: impl FnMut((u64, u32), EvictionWeight, &State) -> bool,
     ) -> usize {
         let end = self.tags.len().min(from + ENTRIES_SEARCHED);
         let entry_of = scattered(self.tags.len());
         for number in from..end {
-            if writer.is_full() {
-                return number;
-            }
             let entry = entry_of(number);
             let Record { state, weight } = &self.records[entry];
-            if weight.is_nothing(time.as_nanos()) {
-                continue;
+            let of = (self.tags[entry], self.owner(EntryIndex(entry), ONLY_LIMIT));
+            if !weight.is_nothing(now) && !visit(of, *weight, state) {
+                return number + 1;
             }
-            let owner = self.owner(EntryIndex(entry), ONLY_LIMIT);
-            writer.entry((self.tags[entry], owner), *weight, state, time);
         }
         end
     }
@@ -383,24 +386,6 @@ pub(super) const fn shard_of_tag(tag: u64, shards: usize) -> ShardIndex {
     ShardIndex(((tag & SHARD_BITS) as u32 % shards as u32) as usize)
 }
 
-/// The quotas in force at the beginning of a call.
-pub(in super::super) enum CountersInForce<'a> {
-    First(&'a StoredCounters),
-    Current(Arc<StoredCounters>),
-}
-
-impl Deref for CountersInForce<'_> {
-    type Target = StoredCounters;
-
-    #[inline]
-    fn deref(&self) -> &StoredCounters {
-        match self {
-            Self::First(first) => first,
-            Self::Current(current) => current,
-        }
-    }
-}
-
 /// The bits of a name's tag that all counters of a limit share. They choose the shard of a key, so that
 /// the tag of an entry is enough to find its shard in a table of another size. There are at most 2^22
 /// shards.
@@ -434,14 +419,10 @@ impl StoredLimit {
         Self { id, number, live }
     }
 
-    /// The quotas in force, cloned out of their lock: calls on several limits that held such locks could
-    /// wait for each other while quotas are replaced.
+    /// The quotas in force.
     #[inline]
-    pub(in super::super) fn read(&self) -> CountersInForce<'_> {
-        match self.live.read() {
-            InForce::First(first) => CountersInForce::First(first),
-            InForce::Current(current) => CountersInForce::Current(Arc::clone(&current)),
-        }
+    pub(in super::super) fn read(&self) -> InForce<'_, Arc<StoredCounters>> {
+        self.live.read()
     }
 
     /// Whether both count with the same counters.

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    io::{self, Read, Write},
     iter,
     sync::{
         self, Arc,
@@ -12,13 +11,13 @@ use std::{
 
 use super::{
     shard::{
-        CountersInForce, Locked, Mutex, MutexGuard, ShardIndex, ShardRoom, Shards, StoreShard,
+        Locked, Mutex, MutexGuard, SavedEntry, ShardIndex, ShardRoom, Shards, StoreShard,
         StoredCounters, StoredLimit, lock, shard_of_tag,
     },
     store_call::{Changes, Keys, PreparedCall, QuotaCharge, Terms, UsualCall, charge_all},
 };
 use crate::{
-    algorithm::{EvictionWeight, Most},
+    algorithm::{EvictionWeight, Most, State},
     clock::{ClockReading, SharedClock},
     decision::{Decision, JointDecision},
     error::{ConfigError, LimiterError},
@@ -26,14 +25,8 @@ use crate::{
     key::Key,
     limiter::{
         call::{Call, Charge},
-        limits_in_force::{ChangingLimits, NamedQuota, TierSet},
-        local::{
-            eviction::{Capacity, LogBudget},
-            state_file::{
-                self, BlockReader, BlockWriter, FileHeader, RestoreError, SaveError, SaveErrorKind,
-                Saved, SavedEntry, SavedLimit,
-            },
-        },
+        limits_in_force::{ChangingLimits, CounterLabel, InForce, NamedQuota, TierSet},
+        local::eviction::{Capacity, LogBudget},
         subject::Block,
     },
     lock::unpoisoned,
@@ -241,7 +234,12 @@ impl StoreTable {
     #[inline(never)]
     fn decide_rarely<'a>(
         &self,
-        limits: impl Iterator<Item = (&'a (&'a StoredLimit, CountersInForce<'a>), &'a Charge<'a>)>,
+        limits: impl Iterator<
+            Item = (
+                &'a (&'a StoredLimit, InForce<'a, Arc<StoredCounters>>),
+                &'a Charge<'a>,
+            ),
+        >,
         call: &Call<'_>,
     ) -> Result<Decision, LimiterError> {
         let mut places = SmallList::<_, FEW_LIMITS>::default();
@@ -412,54 +410,44 @@ impl StoreTable {
         self.evictions.load(Ordering::Relaxed)
     }
 
-    pub(super) fn save(&self, to: impl Write) -> Result<Saved, SaveError> {
-        let time = self.clock.read();
-        let header = unpoisoned(self.members.lock()).saved(&self.hasher)?;
-        state_file::write(to, &header, time, |writer| self.save_entries(time, writer))
+    /// The number of limiters ever added, and the limits: those that are in the store, and those that are awaited.
+    ///
+    /// # Errors
+    ///
+    /// If a limit has no name: its first quota.
+    pub(crate) fn saved(&self) -> Result<(u64, Vec<SavedLimit>), String> {
+        unpoisoned(self.members.lock()).saved()
     }
 
-    /// Saves all states and blocks. Each shard is locked for a few entries at a time.
-    pub(crate) fn save_entries(
+    /// Visits states and blocks that are not fresh from a place on, while `visit` returns `true`, and at most a few under one
+    /// lock. Returns the place of the next.
+    pub(crate) fn visit(
         &self,
-        time: ClockReading,
-        writer: &mut BlockWriter<impl Write>,
-    ) -> io::Result<()> {
-        for shard in &self.shards {
-            let mut next = 0;
-            loop {
-                let shard = lock(shard);
-                next = shard.save(next, time, writer);
-                let is_last = next >= shard.len();
-                drop(shard);
-                if writer.is_full() {
-                    writer.flush()?;
-                }
-                if is_last {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Restores the entries of a file with this header. The store has no limits yet.
-    pub(super) fn restore(
-        &self,
-        header: FileHeader,
-        reader: &mut BlockReader<impl Read>,
-    ) -> Result<(), RestoreError> {
-        let time = self.clock.read();
-        let numbers = {
-            let mut members = unpoisoned(self.members.lock());
-            members.restore(&self.hasher, header)
-        };
-        self.share_out(numbers.len());
-        reader.entries(time, |entry| {
-            // 0 for entries of limits that had left.
-            let limit = numbers.get(&entry.limit).copied().unwrap_or(0);
-            self.restore_entry(SavedEntry { limit, ..entry }, time.as_nanos());
-            Ok(())
+        (place, from): (usize, usize),
+        now: u64,
+        visit: impl FnMut((u64, u32), EvictionWeight, &State) -> bool,
+    ) -> Option<(usize, usize)> {
+        let shard = lock(self.shards.get(place)?);
+        let next = shard.visit(from, now, visit);
+        Some(if next < shard.len() {
+            (place, next)
+        } else {
+            (place + 1, 0)
         })
+    }
+
+    /// Adds the limits of a saved state, whose limiters will be added. Returns their new numbers by those that they had. The
+    /// store has no limits yet.
+    pub(crate) fn restore_limits(
+        &self,
+        limiters: u64,
+        limits: Vec<SavedLimit>,
+    ) -> HashMap<u32, u32> {
+        let mut members = unpoisoned(self.members.lock());
+        let numbers = members.restore(&self.hasher, limiters, limits);
+        drop(members);
+        self.share_out(numbers.len());
+        numbers
     }
 
     /// Restores an entry of the limit with this number here.
@@ -585,37 +573,34 @@ impl Members {
         StoredLimit::new(id, limit.number, live)
     }
 
-    /// The limits for a state file: those that are in the store, and those that are awaited.
-    ///
-    /// # Errors
-    ///
-    /// If a limit has no name: the next process could not find its counts.
-    fn saved(&self, hasher: &KeyHasher) -> Result<FileHeader, SaveError> {
+    fn saved(&self) -> Result<(u64, Vec<SavedLimit>), String> {
         let mut limits: Vec<SavedLimit> = self.awaited.values().cloned().collect();
         for limit in self.limits.values() {
-            let labels = limit.limiters.iter().flat_map(|one| one.own.labels());
-            let name = limit.name.clone().ok_or_else(|| unnamed(limit))?;
+            let own = limit.limiters.iter().map(|one| &one.own);
+            let Some(name) = limit.name.clone() else {
+                let mut quotas = own.flat_map(|limits| &limits.default_tier().quotas);
+                return Err(quotas.next().map(ToString::to_string).unwrap_or_default());
+            };
             limits.push(SavedLimit {
                 number: limit.number,
                 name: Some(name),
                 counter_mark: 0,
-                labels: labels.collect(),
+                labels: own.flat_map(|limits| limits.labels()).collect(),
             });
         }
-        Ok(FileHeader {
-            hash_key: hasher.key(),
-            limiters: self.limiters,
-            limits,
-        })
+        Ok((self.limiters, limits))
     }
 
-    /// The limits of a state file, whose limiters will be added. Returns the new numbers of the limits by
-    /// those in the file.
-    fn restore(&mut self, hasher: &KeyHasher, header: FileHeader) -> HashMap<u32, u32> {
+    fn restore(
+        &mut self,
+        hasher: &KeyHasher,
+        limiters: u64,
+        limits: Vec<SavedLimit>,
+    ) -> HashMap<u32, u32> {
         // Limiters without a name must not get the identity of a former one.
-        self.limiters = header.limiters;
+        self.limiters = limiters;
         let mut numbers = HashMap::new();
-        for (limit, number) in header.limits.into_iter().zip(1..) {
+        for (limit, number) in limits.into_iter().zip(1..) {
             numbers.insert(limit.number, number);
             let id = StoredLimit::id_of(hasher, limit.name.as_deref(), 0);
             self.awaited.insert(id, SavedLimit { number, ..limit });
@@ -651,20 +636,6 @@ impl Members {
         limit.measure(hasher, of.id);
         false
     }
-}
-
-/// The error of a limit without a name.
-fn unnamed(limit: &MemberLimit) -> SaveError {
-    let limits = limit.limiters.iter().map(|member| &member.own);
-    let mut quotas = limits.flat_map(|limits| &limits.default_tier().quotas);
-    let quota = quotas.next().map(ToString::to_string).unwrap_or_default();
-    SaveError::new(
-        SaveErrorKind::Unnamed,
-        format!(
-            "a limiter of the store (\"{quota}\") has no name, and the next process could not find \
-             its counts: give it one with LocalLimiter::builder(..).name(..)"
-        ),
-    )
 }
 
 impl MemberLimit {
@@ -703,4 +674,46 @@ impl LimiterInStore {
             self.live.replace(Arc::new(counters));
         }
     }
+}
+
+/// A limit of a saved state: of a store, or of a limiter with a table of its own.
+#[derive(Debug, Clone)]
+pub(in super::super) struct SavedLimit {
+    /// The number of its entries.
+    pub(in super::super) number: u32,
+    pub(in super::super) name: Option<String>,
+    /// The part of the counters' names that is made of numbers.
+    pub(in super::super) counter_mark: u32,
+    /// The counters of all its limiters.
+    pub(in super::super) labels: Vec<CounterLabel>,
+}
+
+impl SavedLimit {
+    /// Logs the first counter of the limit that counts otherwise than the saved one of its name: it starts
+    /// afresh.
+    fn warn_of_changes(&self, own: &[CounterLabel]) {
+        let mut labels = self.labels.iter();
+        let changed = labels.find_map(|label| Some((label, changed(own, label)?)));
+        if let Some((label, own)) = changed {
+            let fault = format!(
+                "{:?} counts its quota {} as \"{}\", and the restored state as \"{}\": algorithm, period, \
+                 slices or refill step differ, so this quota starts afresh",
+                self.name.as_deref().unwrap_or_default(),
+                label.shown_name(),
+                own.text,
+                label.text
+            );
+            log::report(Code::StateChanged, &fault);
+        }
+    }
+}
+
+/// The counter of this name that counts otherwise than `label`, if none of this name counts like it.
+pub(in super::super) fn changed<'a>(
+    own: &'a [CounterLabel],
+    label: &CounterLabel,
+) -> Option<&'a CounterLabel> {
+    let counts_like = own.iter().any(|own| own.counts_like(label));
+    let mut own = own.iter().filter(|_| !counts_like);
+    own.find(|own| own.name == label.name)
 }

@@ -1,16 +1,406 @@
-//! The built-in rejections: a problem document, plain text, no body, and trailers for gRPC, which travel as HTTP headers.
+//! `Reject`, which makes the response to a request that does not pass, what it knows of the request, and the built-in ones: a
+//! problem document, plain text, no body, and trailers for gRPC, which travel as HTTP headers.
 
-use std::{fmt::Write, iter, time::Duration};
+use std::{
+    any::Any,
+    fmt::{self, Write},
+    iter,
+    sync::Arc,
+    time::Duration,
+};
 
 use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts,
+};
+use http_body_util::{
+    BodyExt, Full,
+    combinators::{BoxBody, UnsyncBoxBody},
+};
 
-use super::{Content, Reject, Rejection, RejectionBody, RejectionKind};
 use crate::{
     decision::{Decision, Unit},
-    headers::is_grpc,
+    headers::{Headers, Renderer, is_grpc},
 };
+
+/// Makes the response to a request that does not pass.
+///
+/// [`RejectFn`] makes one from a closure.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not make a `Response<{B}>`",
+    label = "expected a rejection: `ProblemJson`, `PlainText`, `Empty` or a `Reject<{B}>` of your own",
+    note = "the built-in rejections know some bodies only, see `RejectionBody`; around a layer that makes a body of its own put `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))` between the two, for any other use `.rejection_fn(|rejection| ...)` with a closure that returns `Response<{B}>`"
+)]
+pub trait Reject<B>: Send + Sync + 'static {
+    /// The response. The layer adds the [rate-limit fields](crate::headers) to a denial, unless
+    /// it is in gRPC, to a gRPC call: such a client reads the wait from gRPC's own fields. Both
+    /// have gRPC's content type: the request, see [`is_grpc`](Rejection::is_grpc), and the response.
+    fn reject(&self, rejection: &Rejection<'_>) -> Response<B>;
+
+    /// The content of a built-in response to a denial of an HTTP client. The layer then makes the response
+    /// with the fields about the limit in one step.
+    #[doc(hidden)]
+    fn content(&self, _: &Rejection<'_>) -> Option<Content<B>> {
+        None
+    }
+}
+
+/// A request that does not pass, and the reason.
+#[derive(Debug, Clone, Copy)]
+pub struct Rejection<'a> {
+    kind: RejectionKind,
+    parts: &'a Parts,
+    decision: Option<&'a Decision>,
+    detects_grpc: bool,
+    shed_status: StatusCode,
+}
+
+/// The reason why a request does not pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RejectionKind {
+    /// The limit is used up: 429.
+    Denied,
+    /// The limit has nothing left for the [priority](crate::Priority) of the request, and would allow a
+    /// critical one: 503, or the status set with [`shed_status`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.shed_status).
+    Shed,
+    /// The client is on a deny list: 403.
+    Banned,
+    /// The client sent no key: 400.
+    KeyMissing,
+    /// The server is set up in a way that leaves the extractor without its source: 500.
+    KeyUnavailable,
+    /// The limiter could not decide: 503.
+    LimiterFailed,
+}
+
+impl RejectionKind {
+    /// The status of the response to an HTTP client.
+    pub const fn status(self) -> StatusCode {
+        match self {
+            Self::Denied => StatusCode::TOO_MANY_REQUESTS,
+            Self::Banned => StatusCode::FORBIDDEN,
+            Self::KeyMissing => StatusCode::BAD_REQUEST,
+            Self::KeyUnavailable => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::LimiterFailed | Self::Shed => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl<'a> Rejection<'a> {
+    /// A rejection of this kind without a limiter's decision.
+    pub const fn new(kind: RejectionKind, parts: &'a Parts) -> Self {
+        Self {
+            kind,
+            parts,
+            decision: None,
+            detects_grpc: true,
+            shed_status: RejectionKind::Shed.status(),
+        }
+    }
+
+    /// A limiter's denial.
+    pub const fn denied(parts: &'a Parts, decision: &'a Decision) -> Self {
+        let kind = if decision.is_shed() {
+            RejectionKind::Shed
+        } else {
+            RejectionKind::Denied
+        };
+        Self {
+            decision: Some(decision),
+            ..Self::new(kind, parts)
+        }
+    }
+
+    /// Whether the request's content type may make it a gRPC call.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn detecting_grpc(self, detects_grpc: bool) -> Self {
+        Self {
+            detects_grpc,
+            ..self
+        }
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn with_shed_status(self, shed_status: StatusCode) -> Self {
+        Self {
+            shed_status,
+            ..self
+        }
+    }
+
+    /// Whether only the [priority](crate::Priority) of the request caused the denial.
+    pub const fn is_shed(&self) -> bool {
+        matches!(self.kind, RejectionKind::Shed)
+    }
+
+    /// The reason why the request does not pass.
+    pub const fn kind(&self) -> RejectionKind {
+        self.kind
+    }
+
+    /// The [kind](Self::kind)'s status: 429, 403, 400, 500 or 503. Of a shed request the status that the
+    /// layer sets, by default 503.
+    pub const fn status(&self) -> StatusCode {
+        match self.kind {
+            RejectionKind::Shed => self.shed_status,
+            kind => kind.status(),
+        }
+    }
+
+    /// The decision of a limiter that denied. Its waits include the
+    /// [jitter](crate::headers::Headers::jitter).
+    pub const fn decision(&self) -> Option<&'a Decision> {
+        self.decision
+    }
+
+    /// The head of the request.
+    pub const fn parts(&self) -> &'a Parts {
+        self.parts
+    }
+
+    fn is_head(&self) -> bool {
+        self.parts.method == Method::HEAD
+    }
+}
+
+/// A rejection that a closure makes, for any response body.
+///
+/// ```
+/// use http::{Response, StatusCode};
+/// use tower_ratelimit::reject::{Reject, RejectFn, Rejection, RejectionKind};
+///
+/// let forbid = RejectFn::new(|_| {
+///     let mut response = Response::new("come back later");
+///     *response.status_mut() = StatusCode::FORBIDDEN;
+///     response
+/// });
+/// let (parts, ()) = http::Request::new(()).into_parts();
+/// let response = forbid.reject(&Rejection::new(RejectionKind::Denied, &parts));
+/// assert_eq!(response.status(), StatusCode::FORBIDDEN);
+/// ```
+// A blanket implementation for closures would take precedence in the compiler's error messages: for a
+// wrong rejection the message would be that it is no closure.
+#[derive(Clone, Copy)]
+pub struct RejectFn<F>(F);
+
+impl<F> RejectFn<F> {
+    /// The rejection that `f` makes.
+    pub const fn new<T>(f: F) -> Self
+    where
+        F: Fn(&Rejection<'_>) -> T + Send + Sync + 'static,
+        T: IsResponse,
+    {
+        Self(f)
+    }
+}
+
+/// The [`Response`] that a closure of [`RejectFn`] returns. Implemented for no other type: the trait
+/// exists for the compiler's message about a tuple.
+#[diagnostic::on_unimplemented(
+    message = "a rejection cannot be `{Self}`",
+    label = "expected an `http::Response`",
+    note = "what axum turns into a response, such as a tuple, becomes one by `.into_response()`, from `axum::response::IntoResponse`"
+)]
+pub trait IsResponse: sealed::Sealed {}
+
+impl<B> IsResponse for Response<B> {}
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl<B> Sealed for http::Response<B> {}
+}
+
+impl<F, B> Reject<B> for RejectFn<F>
+where
+    F: Fn(&Rejection<'_>) -> Response<B> + Send + Sync + 'static,
+{
+    fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
+        (self.0)(rejection)
+    }
+}
+
+impl<F> fmt::Debug for RejectFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RejectFn").finish_non_exhaustive()
+    }
+}
+
+/// The response to a request that does not pass, by `reject`, with the fields about the limit.
+#[doc(hidden)]
+pub fn answer<B>(
+    reject: &(impl Reject<B> + ?Sized),
+    rejection: &Rejection<'_>,
+    renderer: &Renderer,
+) -> Response<B> {
+    let mut response = match reject.content(rejection) {
+        Some(content) => {
+            let decision = rejection.decision();
+            let fields = |of| renderer.denial(of, &content.content_type, content.length);
+            match decision.and_then(fields) {
+                // Only its numbers are new.
+                Some(fields) => {
+                    let mut response = Response::new(content.body);
+                    *response.status_mut() = rejection.status();
+                    *response.headers_mut() = fields;
+                    return response;
+                }
+                None => content.into_whole_response(rejection),
+            }
+        }
+        None => reject.reject(rejection),
+    };
+    // The client of a gRPC call reads the wait from gRPC's own fields, and a response of trailers alone should be small. The
+    // request is checked first: that takes less time.
+    if rejection.is_grpc() && is_grpc(response.headers()) {
+        return response;
+    }
+    if let Some(decision) = rejection.decision() {
+        let status = response.status();
+        renderer.apply(decision, status, response.headers_mut());
+    } else if rejection.kind() == RejectionKind::LimiterFailed {
+        renderer.apply_failure(response.headers_mut());
+    }
+    response
+}
+
+/// A response body that the built-in rejections can make.
+///
+/// Implemented for `Full<Bytes>`, `http_body_util`'s boxed bodies, `Bytes`, `Vec<u8>`, `String`,
+/// and with the features `axum` and `tonic` for the `Body` of each.
+#[diagnostic::on_unimplemented(
+    message = "there is no built-in rejection for the response body `{Self}`",
+    label = "the built-in rejections don't know how to make this body",
+    note = "around a layer or service that makes a body of its own, such as `TraceLayer`, `CompressionLayer` or `ServeDir`: put the limit inside it, or make the body one that is known, `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))` between the two",
+    note = "for a body that you can make use `.rejection_fn(|rejection| ...)` with a closure that returns `Response<{Self}>`",
+    note = "`axum::body::Body` and `tonic::body::Body` are known with the features `axum` and `tonic`"
+)]
+pub trait RejectionBody: Sized {
+    /// A body of these bytes, which are UTF-8.
+    fn from_bytes(bytes: Bytes) -> Self;
+
+    /// A body of nothing, not even trailers.
+    fn empty() -> Self {
+        Self::from_bytes(Bytes::new())
+    }
+}
+
+impl RejectionBody for Full<Bytes> {
+    fn from_bytes(bytes: Bytes) -> Self {
+        Self::new(bytes)
+    }
+}
+
+impl<E: 'static> RejectionBody for BoxBody<Bytes, E> {
+    fn from_bytes(bytes: Bytes) -> Self {
+        Full::new(bytes).map_err(|never| match never {}).boxed()
+    }
+}
+
+impl<E: 'static> RejectionBody for UnsyncBoxBody<Bytes, E> {
+    fn from_bytes(bytes: Bytes) -> Self {
+        Full::new(bytes)
+            .map_err(|never| match never {})
+            .boxed_unsync()
+    }
+}
+
+impl RejectionBody for Bytes {
+    fn from_bytes(bytes: Bytes) -> Self {
+        bytes
+    }
+}
+
+impl RejectionBody for Vec<u8> {
+    fn from_bytes(bytes: Bytes) -> Self {
+        bytes.into()
+    }
+}
+
+impl RejectionBody for String {
+    fn from_bytes(bytes: Bytes) -> Self {
+        Self::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+#[cfg(feature = "axum")]
+impl RejectionBody for axum::body::Body {
+    fn from_bytes(bytes: Bytes) -> Self {
+        Self::from(bytes)
+    }
+}
+
+#[cfg(feature = "tonic")]
+impl RejectionBody for tonic::body::Body {
+    fn from_bytes(bytes: Bytes) -> Self {
+        Self::new(Full::new(bytes))
+    }
+}
+
+/// The content of a response to an HTTP client.
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct Content<B> {
+    body: B,
+    content_type: HeaderValue,
+    /// The length of the response to GET, which HEAD has as well (RFC 9110, section 8.6).
+    length: usize,
+}
+
+/// The settings of a layer's responses to denied requests. Layers that expose their decisions insert it
+/// into the extensions of requests, for handlers that deny requests themselves.
+#[derive(Clone)]
+#[doc(hidden)]
+pub struct AnswerStyle {
+    pub(super) headers: Headers,
+    pub(super) grpc: bool,
+    pub(super) shed_status: StatusCode,
+    pub(super) rejection: ErasedReject,
+}
+
+impl fmt::Debug for AnswerStyle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnswerStyle").finish_non_exhaustive()
+    }
+}
+
+impl AnswerStyle {
+    #[doc(hidden)]
+    pub fn new<B: 'static>(
+        headers: &Headers,
+        grpc: bool,
+        shed_status: StatusCode,
+        rejection: Arc<impl Reject<B>>,
+    ) -> Self {
+        Self {
+            headers: headers.clone(),
+            grpc,
+            shed_status,
+            rejection: ErasedReject::new(rejection),
+        }
+    }
+}
+
+/// A rejection of any type, for the one type of body that it is kept for.
+#[derive(Clone)]
+pub(super) struct ErasedReject(Arc<dyn Any + Send + Sync>);
+
+impl ErasedReject {
+    pub(super) fn new<B: 'static>(rejection: Arc<impl Reject<B>>) -> Self {
+        let rejection: Arc<dyn Reject<B>> = rejection;
+        Self(Arc::new(rejection))
+    }
+
+    /// The rejection, if it was kept for bodies of type `B`.
+    pub(super) fn get<B: 'static>(&self) -> Option<&dyn Reject<B>> {
+        let rejection = self.0.downcast_ref::<Arc<dyn Reject<B>>>()?;
+        Some(&**rejection)
+    }
+}
 
 /// A problem document (RFC 9457) as `application/problem+json`. This is the default.
 ///
@@ -196,24 +586,19 @@ impl<B: RejectionBody> Reject<B> for PlainText {
 
 impl<B: RejectionBody> Reject<B> for Empty {
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
-        built_in(rejection, || without_content(rejection))
+        built_in(rejection, || {
+            let mut response = with_status(rejection.status(), B::empty());
+            forbid_caching(response.headers_mut());
+            response
+        })
     }
 }
 
 fn plain_text<B: RejectionBody>(rejection: &Rejection<'_>) -> Content<B> {
-    let words = Bytes::from_static(in_words(rejection.kind()).as_bytes());
+    let words = rejection.kind().status().canonical_reason();
+    let words = format!("{}\n", words.unwrap_or_default()).into();
     let content_type = const { HeaderValue::from_static("text/plain; charset=utf-8") };
     Content::new(rejection, content_type, words)
-}
-
-const fn in_words(kind: RejectionKind) -> &'static str {
-    match kind {
-        RejectionKind::Denied => "Too Many Requests\n",
-        RejectionKind::Banned => "Forbidden\n",
-        RejectionKind::KeyMissing => "Bad Request\n",
-        RejectionKind::KeyUnavailable => "Internal Server Error\n",
-        RejectionKind::LimiterFailed | RejectionKind::Shed => "Service Unavailable\n",
-    }
 }
 
 /// Room for what a rejection and the rate-limit fields need, so that the map is built once.
@@ -257,7 +642,7 @@ impl<B: RejectionBody> Content<B> {
 
 impl<B> Content<B> {
     /// The response as it is sent, without the fields about the limit.
-    pub(super) fn into_whole_response(self, rejection: &Rejection<'_>) -> Response<B> {
+    fn into_whole_response(self, rejection: &Rejection<'_>) -> Response<B> {
         let mut response = with_status(rejection.status(), self.body);
         let headers = response.headers_mut();
         headers.append(header::CONTENT_TYPE, self.content_type);
@@ -265,12 +650,6 @@ impl<B> Content<B> {
         forbid_caching(headers);
         response
     }
-}
-
-fn without_content<B: RejectionBody>(rejection: &Rejection<'_>) -> Response<B> {
-    let mut response = with_status(rejection.status(), B::empty());
-    forbid_caching(response.headers_mut());
-    response
 }
 
 fn with_status<B>(status: StatusCode, body: B) -> Response<B> {
