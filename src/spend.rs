@@ -19,7 +19,7 @@
 #[cfg(feature = "llm")]
 pub use tower_ratelimit_budgets::llm;
 pub use tower_ratelimit_budgets::{Price, Prices};
-pub use tower_ratelimit_core::used_tokens::Tokens;
+pub use tower_ratelimit_core::token_usage::Tokens;
 pub use tower_ratelimit_layer::spend::{
     Bytes, Declared, Field, FieldReader, SpendReader, SpendReaders,
 };

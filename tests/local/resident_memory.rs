@@ -13,7 +13,11 @@ fn in_own_process(test: &str, measure: impl FnOnce()) {
         return measure();
     }
     let output = Command::new(env::current_exe().expect("this test"))
-        .args([&format!("resident_memory::{test}"), "--exact", "--nocapture"])
+        .args([
+            &format!("resident_memory::{test}"),
+            "--exact",
+            "--nocapture",
+        ])
         .env(MEASURED, test)
         .output()
         .expect("a process");

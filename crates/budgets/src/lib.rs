@@ -14,4 +14,4 @@ pub mod prices;
 #[doc(hidden)]
 pub use self::prices::{ModelPattern, ModelRates, TokenRates};
 pub use self::prices::{Price, Prices};
-pub use tower_ratelimit_core::used_tokens::Tokens;
+pub use tower_ratelimit_core::token_usage::Tokens;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tower_ratelimit_core::error::{ConfigError, ConfigErrorKind};
-use tower_ratelimit_core::used_tokens::Tokens;
+use tower_ratelimit_core::token_usage::Tokens;
 
 /// The name of a model, with at most one `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -196,7 +196,7 @@ impl Prices {
 #[cfg(test)]
 mod tests {
     use super::{ModelPattern, ModelRates, Price, Prices, TokenRates};
-    use tower_ratelimit_core::used_tokens::Tokens;
+    use tower_ratelimit_core::token_usage::Tokens;
 
     fn pattern(text: &str) -> ModelPattern {
         ModelPattern::new(text).expect("one star at most")

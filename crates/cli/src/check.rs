@@ -18,7 +18,7 @@ use tower_ratelimit_replay::timestamps;
 
 use crate::{
     output::{ExplainedRequest, Findings, OutputFormat},
-    recorded_response::{self, ResponseCharge},
+    recorded_response_cost::{self, ResponseCharge},
 };
 
 #[derive(Debug, Args)]
@@ -140,11 +140,11 @@ fn charge(
     let (Some(request), Some(file)) = (request, &check.response) else {
         return Ok(None);
     };
-    let response = recorded_response::recorded(file)?;
+    let response = recorded_response_cost::recorded(file)?;
     // Quotas that are full, at an instant that stays.
     let rules = builder.clock(ManualClock::at(now)).read_all(&check.files);
     let rules = rules.map_err(|error| error.to_string())?;
-    recorded_response::of(rules, request.clone(), response).map(Some)
+    recorded_response_cost::of(rules, request.clone(), response).map(Some)
 }
 
 /// The changes by a reload.

@@ -4,14 +4,14 @@
 //! The program is [`run`] with the arguments of the process. It is a library so that tests and
 //! other programs need no process.
 
-mod recorded_response;
+mod recorded_response_cost;
 
 mod output;
 
 mod check;
 #[cfg(feature = "serve")]
 mod check_descriptors;
-mod explain;
+mod explain_quota;
 mod replay;
 
 #[cfg(feature = "serve")]
@@ -204,7 +204,9 @@ fn run_command(
         }
         #[cfg(feature = "serve")]
         Command::Top(arguments) => top::top(&arguments, out).map(|()| (String::new(), OK)),
-        Command::Explain { quota } => explain::explain(&quota.join(" ")).map(|text| (text, OK)),
+        Command::Explain { quota } => {
+            explain_quota::explain(&quota.join(" ")).map(|text| (text, OK))
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use tower_ratelimit::{
 };
 use tower_ratelimit_replay::timestamps;
 
-use crate::recorded_response::ResponseCharge;
+use crate::recorded_response_cost::ResponseCharge;
 
 /// No faults.
 pub(crate) const OK: u8 = 0;

@@ -15,7 +15,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use tower_ratelimit_service::ServeError;
 #[cfg(feature = "otel")]
-use tower_ratelimit_service::telemetry;
+use tower_ratelimit_service::otel_spans;
 use tracing::warn;
 use tracing_subscriber::{
     Layer as _,
@@ -229,7 +229,7 @@ pub(crate) fn run(service: impl Future<Output = Result<(), ServeError>>) -> Resu
         .map_err(|error| error.to_string())?;
     let served = runtime.block_on(async {
         #[cfg(feature = "otel")]
-        let export = telemetry::export().map_err(|error| format!("OTLP: {error}"))?;
+        let export = otel_spans::export().map_err(|error| format!("OTLP: {error}"))?;
         let served = service.await;
         #[cfg(feature = "otel")]
         export.end().await;

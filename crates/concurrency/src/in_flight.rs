@@ -18,7 +18,7 @@ use tower_ratelimit_core::{
     key::Key,
     lock::unpoisoned,
 };
-pub(crate) use tower_ratelimit_layer::middleware::body::{Follow, Followed};
+pub(crate) use tower_ratelimit_layer::middleware::wrapped_bodies::{Follow, Followed};
 
 /// The number of locks. Threads seldom contend for one, unless they serve the same key.
 const SHARDS: usize = 64;

@@ -41,10 +41,10 @@ use tower_ratelimit_core::{
 };
 use tower_ratelimit_layer::{
     middleware::{
-        body::Followed,
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
         responder::{KeyStage, Responder},
         settings::{CommonSettings, MissingKey, PerRequest},
+        wrapped_bodies::Followed,
     },
     observe::{Decided, Observer},
 };

@@ -24,7 +24,7 @@ pub mod log;
 #[doc(hidden)]
 pub mod small_list;
 #[doc(hidden)]
-pub mod used_tokens;
+pub mod token_usage;
 
 pub mod clock;
 pub mod quota;

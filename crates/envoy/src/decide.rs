@@ -30,8 +30,8 @@ use crate::{
 };
 use tower_ratelimit_service::{
     options::defaults,
+    otel_spans::{Outcome, Span},
     rules_source::Count,
-    telemetry::{Outcome, Span},
 };
 
 /// The limits of a service: replaceable rules, the counters, and the modes. Clones share all of them.

@@ -35,7 +35,7 @@ use crate::{
     rls::{BoxFuture, by_deadline, code_of, known_domain, status_of, unary},
 };
 use tower_ratelimit_service::{
-    ServeError, admin::read_secret, metrics::RESERVATIONS, telemetry::Caller,
+    ServeError, admin::read_secret, metrics::RESERVATIONS, otel_spans::Caller,
 };
 
 /// The service's name.

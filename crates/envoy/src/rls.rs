@@ -31,7 +31,7 @@ use crate::{
 };
 use tower_ratelimit_service::{
     metrics::{RLS_DURATION, RLS_REQUESTS},
-    telemetry::Caller,
+    otel_spans::Caller,
 };
 
 /// The service's name, also for the health service.

@@ -41,11 +41,11 @@ use tower_ratelimit_service::{
     errors::{counted, fault},
     forward_auth,
     metrics::Metrics,
+    otel_spans::{Caller, observed},
     rule_file_polling::{Watch, reload_on_change},
     rules_source::{self, Descriptors, Source, warn_of},
     shutdown::{self, Draining, Signals, Stop},
     store::{StateFile, Store, save_at_end, save_each_minute},
-    telemetry::{Caller, observed},
     tls::{self, Tls},
 };
 

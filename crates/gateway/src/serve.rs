@@ -34,11 +34,11 @@ use tower_ratelimit_service::{
     decision_counts::DecisionCounts,
     errors::{ServeError, counted, fault},
     metrics::Metrics,
+    otel_spans::{Caller, observed},
     rule_file_polling::{Watch, reload_on_change},
     rules_source::{self, Source, warn_of},
     shutdown::{self, Draining, Signals, Stop, probes},
     store::{StateFile, Store, save_at_end, save_each_minute},
-    telemetry::{Caller, observed},
     tls::{self, Tls},
 };
 

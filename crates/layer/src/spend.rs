@@ -8,7 +8,7 @@ use http::{
     request, response,
 };
 
-use tower_ratelimit_core::used_tokens::Tokens;
+use tower_ratelimit_core::token_usage::Tokens;
 
 /// Reads the tokens of one response, from its body as it passes.
 ///

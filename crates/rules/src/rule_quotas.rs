@@ -11,7 +11,7 @@ use tower_ratelimit_core::{
     clock::Timestamp,
     error::ConfigError,
     quota::{Calendar, OwnedQuota, TimeOfDay},
-    used_tokens::Tokens,
+    token_usage::Tokens,
 };
 
 /// A set of quotas that a request is charged by together.

@@ -63,10 +63,10 @@ pub mod decision_counts;
 pub mod rules_source;
 
 #[cfg(feature = "otel")]
-pub mod telemetry;
+pub mod otel_spans;
 #[cfg(not(feature = "otel"))]
 #[doc(hidden)]
-pub mod telemetry;
+pub mod otel_spans;
 
 #[doc(hidden)]
 pub mod metrics;

@@ -33,8 +33,8 @@ use tower_ratelimit_core::{
     clock::{ClockReading, Timestamp},
     decision::{Decision, Op},
     limiter::{
+        apply_operation::{Apply, OpOutcome, Subject},
         limits_in_force::{Chosen, TierSet},
-        subject::{Apply, OpOutcome, Subject},
         tier::TierQuotas,
     },
     quota::Priority,

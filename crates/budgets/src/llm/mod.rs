@@ -50,7 +50,7 @@ use self::{
     json_scanner::{FoundValues, JsonScanner, Number, PathTrie, Target},
 };
 use tower_ratelimit_core::error::{ConfigError, ConfigErrorKind};
-use tower_ratelimit_core::used_tokens::Tokens;
+use tower_ratelimit_core::token_usage::Tokens;
 use tower_ratelimit_layer::spend::{Declared, SpendReader, SpendReaders};
 
 /// The formats of language models. The [module page](self) has a table.

@@ -10,9 +10,9 @@
 mod bucket;
 #[cfg(feature = "calendar")]
 mod calendar_windows;
+pub mod compiled_quota;
 mod decide;
 mod fixed_window;
-pub mod meter;
 mod sliding_log;
 mod sliding_window;
 mod state;
@@ -25,9 +25,9 @@ use crate::{
 
 pub use self::{
     bucket::{Bucket, TokenBucket},
+    compiled_quota::Meter,
     decide::{CounterIndex, Counters, Judgement, States},
     fixed_window::{Window, long_window_begins},
-    meter::Meter,
     sliding_log::Log,
     sliding_window::Slices,
     state::State,

@@ -16,7 +16,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::{Key, extract::KeyExtractor},
     quota::{OwnedQuota, Priority, Quota},
-    used_tokens::{Tokens, UnitsOf},
+    token_usage::{Tokens, UnitsOf},
 };
 
 /// Several limits, each with a key of its own, that are charged together or not at all.

@@ -41,6 +41,9 @@
 
 #[doc(hidden)]
 pub mod any;
+#[allow(clippy::exhaustive_structs, reason = "hidden")]
+#[doc(hidden)]
+pub mod apply_operation;
 #[doc(hidden)]
 pub mod call;
 #[cfg(feature = "governor")]
@@ -60,9 +63,6 @@ pub mod limits_in_force;
 #[doc(hidden)]
 pub mod local;
 mod quota_change;
-#[allow(clippy::exhaustive_structs, reason = "hidden")]
-#[doc(hidden)]
-pub mod subject;
 #[allow(clippy::exhaustive_structs, reason = "hidden")]
 #[doc(hidden)]
 pub mod tier;

@@ -17,7 +17,7 @@ use crate::{
     limiters_by_period::Measure,
     protobuf_messages::{Code, RateLimitRequest, RateLimitResponse},
 };
-use tower_ratelimit_service::telemetry::Span;
+use tower_ratelimit_service::otel_spans::Span;
 
 /// The units that one descriptor of a request reserved. A message, since clients keep it.
 #[derive(Clone, PartialEq, prost::Message)]

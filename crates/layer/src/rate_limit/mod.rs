@@ -11,12 +11,12 @@ mod reservation;
 mod selected_limits;
 mod settings;
 mod several_limits;
-mod spend_balance;
 mod spend_bill;
 mod spend_body;
 mod spend_layer;
 mod spending;
 mod spent;
+mod stream_balance;
 mod waiting;
 
 #[cfg(feature = "tokio")]
@@ -40,8 +40,8 @@ pub use self::{
     spent::Spent,
 };
 #[cfg(feature = "tokio")]
-pub use crate::middleware::body::DeclaredBody;
+pub use crate::middleware::wrapped_bodies::DeclaredBody;
 pub use crate::middleware::{
-    body::Followed,
     gate::{Gate, GateFuture},
+    wrapped_bodies::Followed,
 };

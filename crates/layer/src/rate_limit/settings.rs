@@ -15,7 +15,7 @@ use tower_ratelimit_core::{
         tier::{RequestQuota, Tier},
     },
     quota::Priority,
-    used_tokens::{Tokens, UnitsOf},
+    token_usage::{Tokens, UnitsOf},
 };
 
 /// The settings of a layer, apart from its limiter and its rejection.

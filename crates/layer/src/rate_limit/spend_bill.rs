@@ -14,10 +14,10 @@ use super::{
     admission::Admission,
     charge_request::KeptCharges,
     reservation::{Reservation, background::spawn, call},
-    spend_balance::{Balance, CountByStatus, Ending, LimitOp, OpsOfEach, RECEIPTS, Upload},
     spend_body::{BillEnd, SpendExhausted, StreamBill, StreamEnd},
     spending::{Exhausted, Missing, Spending},
     spent::Spent,
+    stream_balance::{Balance, CountByStatus, Ending, LimitOp, OpsOfEach, RECEIPTS, Upload},
 };
 use crate::{
     middleware::setup_diagnostics::Unreadable,
@@ -32,7 +32,7 @@ use tower_ratelimit_core::{
         limiter::{Limiter, Pending, PendingFuture},
     },
     small_list::SmallList,
-    used_tokens::Tokens,
+    token_usage::Tokens,
 };
 
 pub(super) struct Bill<L: Limiter, R> {

@@ -15,7 +15,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::{
-    middleware::body::{BoxError, Follow, Followed, PolledFrame, for_each_part},
+    middleware::wrapped_bodies::{BoxError, Follow, Followed, PolledFrame, for_each_part},
     rate_limit::{
         reservation::{background::spawn, correct_at_drop},
         spent::Spent,

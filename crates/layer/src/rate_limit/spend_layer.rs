@@ -31,8 +31,8 @@ use super::{
 };
 use crate::{
     middleware::{
-        body::{BoxError, Following, Follows},
         gate::{Gate, GateFuture},
+        wrapped_bodies::{BoxError, Following, Follows},
     },
     spend::{SpendReaders, content_length},
 };
@@ -40,7 +40,7 @@ use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},
     limiter::{limiter::Limiter, local::LocalLimiter},
     reject::rejection::{ProblemJson, Reject},
-    used_tokens::Tokens,
+    token_usage::Tokens,
 };
 
 /// Limits the units that responses spend, such as the tokens of a language model.

@@ -15,7 +15,7 @@ use crate::spend::{Bytes, Declared, SpendReader, SpendReaders, content_length};
 use tower_ratelimit_core::{
     limiter::call::{Charge, OpRef},
     log::{self, Code},
-    used_tokens::Tokens,
+    token_usage::Tokens,
 };
 
 /// The output that is reserved for a choice of a request that declares none.

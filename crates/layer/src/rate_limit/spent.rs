@@ -12,8 +12,8 @@ use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 #[cfg(feature = "axum")]
 use http::{StatusCode, request::Parts};
 
-use super::{reservation::Followed, spend_balance::Upload};
-use tower_ratelimit_core::{decision::Receipt, lock::unpoisoned, used_tokens::Tokens};
+use super::{reservation::Followed, stream_balance::Upload};
+use tower_ratelimit_core::{decision::Receipt, lock::unpoisoned, token_usage::Tokens};
 
 /// The units of a response, for a handler that knows them: in the extensions of a request that a
 /// [`SpendLayer`](super::SpendLayer) passes, and with axum an extractor.

@@ -22,7 +22,7 @@ use tower_ratelimit_budgets::{
     llm::{Llm, Pointer},
     prices::{ModelPattern, TokenRates},
 };
-use tower_ratelimit_core::{quota::text::MAX_NUMBER, used_tokens::Tokens};
+use tower_ratelimit_core::{quota::text::MAX_NUMBER, token_usage::Tokens};
 use tower_ratelimit_layer::rate_limit::{Exhausted, Missing};
 
 pub(super) static SPEND: Field<Tree> = Field::table(

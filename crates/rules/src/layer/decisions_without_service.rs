@@ -5,8 +5,8 @@ use std::{future::pending, time::Instant};
 use http::request::Parts;
 
 use super::{
+    admission_per_rule::{Admissions, LimitOfSet, limits_of_set},
     handle::RulesHandle,
-    rule_admissions::{Admissions, LimitOfSet, limits_of_set},
 };
 use crate::{
     explain::RulesOutcome,

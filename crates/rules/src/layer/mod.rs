@@ -11,7 +11,7 @@
 //!
 //! 1. `service.rs` has the verdict `Limited` with two charges. It charges the shadow by itself, whose denial only the
 //!    observer sees.
-//! 2. For the other it takes the admission of that rule from `rule_admissions.rs`. Several would be charged as one list,
+//! 2. For the other it takes the admission of that rule from `admission_per_rule.rs`. Several would be charged as one list,
 //!    all or none, by the admission of the first: which also splits rules into limits, and `store.rs`, one
 //!    directory up, has the limiter of all limits of the set of rules.
 //! 3. The admission decides as one of `RateLimitLayer` does. What depends on the limits that the request meets, such as
@@ -21,9 +21,9 @@
 //! `decisions_without_service.rs` answers the same question for a process that handles the request elsewhere, and for a request that waits
 //! for its body.
 
+mod admission_per_rule;
 mod decisions_without_service;
 mod handle;
-mod rule_admissions;
 mod service;
 #[cfg(feature = "rules-watch")]
 mod watch;
@@ -37,14 +37,14 @@ use std::{
 use tower_layer::Layer;
 
 use self::{
+    admission_per_rule::{Admissions, LayerSettings},
     handle::Shared,
-    rule_admissions::{Admissions, LayerSettings},
     service::ByRules,
 };
 use crate::{in_flight::InFlightTables, rule_set::Rules};
 use tower_ratelimit_core::reject::{IsResponse, ProblemJson, RejectFn, Rejection};
 use tower_ratelimit_layer::{
-    middleware::{body::Following, gate::Gate},
+    middleware::{gate::Gate, wrapped_bodies::Following},
     observe::Observer,
     rate_limit::SharedQueues,
 };

@@ -15,7 +15,7 @@ use std::{
 use http::{Response, StatusCode, header::UPGRADE, request::Parts};
 use http_body::Body;
 
-use super::{handle::Shared, rule_admissions::Admissions};
+use super::{admission_per_rule::Admissions, handle::Shared};
 use crate::{
     rule::{NeedsTrailers, Rule, UsagePlace},
     rule_selection::{ChargeOfRule, RuleCharges, RulesVerdict},
@@ -30,9 +30,9 @@ use tower_ratelimit_core::{
 };
 use tower_ratelimit_layer::{
     middleware::{
-        body::{BoxError, Following, Follows},
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
         settings::Uncounted,
+        wrapped_bodies::{BoxError, Following, Follows},
     },
     rate_limit::{
         Admission, Correcting, FewCharges, PendingOutcome, RateOutcome, ResponseWork,

@@ -9,11 +9,11 @@ use super::{
 use tower_ratelimit_core::{
     algorithm::{
         CounterIndex, Held, Meter, State, View,
-        meter::{instant, instant_text},
+        compiled_quota::{instant, instant_text},
     },
     clock::Timestamp,
     decision::Op,
-    limiter::{limits_in_force::TierSet, subject::Block, tier::TierQuotas},
+    limiter::{apply_operation::Block, limits_in_force::TierSet, tier::TierQuotas},
     quota::MAX_REFILL_NANOS,
 };
 

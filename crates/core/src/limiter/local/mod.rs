@@ -38,12 +38,12 @@ use self::{
     store::{StoreTable, StoredLimit},
 };
 use super::{
+    apply_operation::{denied_for, instead_of},
     call::{Call, Charge, Charged, OpRef},
     limiter::{Facts, Internals, IntoLimiter, Limiter, Never, Pending},
     limits_in_force::{
         ChangingLimits, Chosen, LimitTerms, SingleBucket, TierSet, check_block, unsupported,
     },
-    subject::{denied_for, instead_of},
     tier::{OnChange, Tier},
 };
 use crate::{

@@ -26,8 +26,8 @@
 -- the first operation was judged by, before its charge. The error of one of many keys is a text that begins with `-`.
 --
 -- Twins in crates/core/src/algorithm/decide.rs: charge, judge, spend, refund.
--- Twins in meter.rs: with_capacity = part.
--- Twins in subject.rs: available = room, count = uses_up, blocked_for = left.
+-- Twins in compiled_quota.rs: with_capacity = part.
+-- Twins in apply_operation.rs: available = room, count = uses_up, blocked_for = left.
 -- Twins in subject_value.rs: read_states, read, write_states.
 -- Twins in wire.rs: read_receipt = push_receipt.
 

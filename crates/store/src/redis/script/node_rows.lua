@@ -12,7 +12,7 @@
 -- Twins in apply_store_call.rs: begin, hold = held, reset, finish, settle, grant = reserve.
 -- Twins in subject_value.rs: last_end, free = settle, read, settle_ended = end, take_mine = take, own_group = group_of.
 -- Twins in subject_value.rs: text = write.
--- Twins in meter.rs: with = with_held.
+-- Twins in compiled_quota.rs: with = with_held.
 --
 -- `available` are the units that fit all quotas.
 local function NodeRows(slots, active, it, available)

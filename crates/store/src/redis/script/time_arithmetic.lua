@@ -2,7 +2,7 @@
 -- They are kept as two numbers: whole microseconds, and a rest of 0 to 999 nanoseconds. The limiter
 -- keeps all of them within 2^59 ns, so every product and quotient below is exact.
 --
--- Twins in meter.rs: instant.
+-- Twins in compiled_quota.rs: instant.
 -- Twins in bucket.rs: last_step = fresh_until.
 
 local floor, fmod, max, min = math.floor, math.fmod, math.max, math.min

@@ -2,10 +2,10 @@
 -- call happens at one time, so it counts with the former; the value keeps the latter. The leaky bucket as a queue is the
 -- same: its TAT is the next free slot, and it is full while the queue is empty.
 --
--- Twins in meter.rs: settle.
+-- Twins in compiled_quota.rs: settle.
 -- Twins in bucket.rs: available, lasts = reset_after, charge, refund, clamp.
 -- Twins in crates/core/src/algorithm/mod.rs: given_back = nanos.
--- Twins in meter.rs: parse = instant, text = instant_text.
+-- Twins in compiled_quota.rs: parse = instant, text = instant_text.
 
 -- The part of `cost` units that a bucket gets back at `at`, now or the last step: all of them for a refund without a
 -- charge. Otherwise each unit fades over the time of a full bucket, by 1 / capacity of the time since the charge;

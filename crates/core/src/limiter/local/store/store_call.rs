@@ -13,10 +13,10 @@ use crate::{
     hash::KeyHash,
     key::Key,
     limiter::{
+        apply_operation::{Apply, Block, Subject, decided, ruled},
         call::{Charge, Numbers, OpRef},
         limits_in_force::Chosen,
         local::eviction::EntryIndex,
-        subject::{Apply, Block, Subject, decided, ruled},
         tier::{TierIndex, TierQuotas},
     },
     quota::Priority,

@@ -24,10 +24,10 @@ use crate::{
     hash::{KeyHash, KeyHasher},
     key::Key,
     limiter::{
+        apply_operation::Block,
         call::{Call, Charge},
         limits_in_force::{ChangingLimits, CounterLabel, InForce, NamedQuota, TierSet},
         local::eviction::{Capacity, LogBudget},
-        subject::Block,
     },
     lock::unpoisoned,
     log::{self, Code},

@@ -6,7 +6,7 @@ use super::spending::Spending;
 use tower_ratelimit_core::{
     decision::{Op, Receipt},
     small_list::SmallList,
-    used_tokens::{Tokens, UnitsOf},
+    token_usage::{Tokens, UnitsOf},
 };
 
 /// The operations on the limits that a request has a key for, in their order.
