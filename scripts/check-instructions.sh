@@ -81,10 +81,11 @@ build() {
 }
 
 noop=$(count no-op)
-# A budget is a tenth above what the row cost when it was set. Whoever needs more says what for.
+# A budget is a tenth above what the row cost when it was set. Whoever needs more says what for. Two of them have room for 64
+# more: where a service is boxed, the compiler copies the future of any layer once or twice, as it inlines drop glue or not.
 check decision 'a decision' 0 417
-check plain 'a request without headers, over a no-op layer' "$noop" 680
-check plain-stored 'a request by a limit in a store, likewise' "$noop" 1200
+check plain 'a request without headers, over a no-op layer' "$noop" 750
+check plain-stored 'a request by a limit in a store, likewise' "$noop" 1270
 check default 'a request with the default headers, likewise' "$noop" 3050
 check denied 'a denied request, likewise' "$noop" 1490
 if [ -z "$all" ]; then
