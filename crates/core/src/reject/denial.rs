@@ -3,10 +3,7 @@
 use std::{
     error::Error,
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use http::{Request, Response, request::Parts};
@@ -159,7 +156,7 @@ impl Denial {
     #[cfg(feature = "axum")]
     #[must_use]
     pub fn rejection(mut self, rejection: impl Reject<axum::body::Body>) -> Self {
-        self.0.rejection = Some(ErasedReject::new(Arc::new(rejection)));
+        self.0.rejection = Some(ErasedReject::new(std::sync::Arc::new(rejection)));
         self
     }
 
