@@ -168,12 +168,17 @@ mod tests {
             let mut filled = SmallList::<_, 2>::filled(many, 7);
             assert_eq!(filled.as_slice(), vec![7; many]);
             assert_eq!(filled.as_mut_slice().len(), many);
-            let pieces = [[7].as_slice(), &[], &[8, 9, 10], &[11]];
-            let mut extended = SmallList::<_, 4>::default();
-            for piece in &pieces[..many.min(4)] {
-                extended.extend_from_slice(piece);
+            let pieces = [[7].as_slice(), &[], &[8, 9, 10], &[11], &[12, 13]];
+            let longer_first = [[1, 2, 3, 4, 5].as_slice(), &[6], &[]];
+            for pieces in [&pieces[..many.min(5)], &longer_first[..many.min(3)]] {
+                let mut extended = SmallList::<_, 4>::default();
+                for piece in pieces {
+                    extended.extend_from_slice(piece);
+                }
+                let whole = pieces.concat();
+                assert_eq!(extended.as_slice(), whole);
+                assert_eq!(matches!(extended, SmallList::Long(_)), whole.len() > 4);
             }
-            assert_eq!(extended.as_slice(), pieces[..many.min(4)].concat());
         }
     }
 }

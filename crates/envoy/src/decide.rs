@@ -566,7 +566,8 @@ impl RateLimits {
             Op::Peek(_) => with_units(0, false).count(),
             Op::Hit(units) => with_units(units, false).count(),
             Op::Refund(units, _) => with_units(units, true).count(),
-            other => other,
+            Op::Reset => Op::Reset,
+            other => return Err(invalid(format!("{other:?} is no operation of an operator"))),
         };
         let charge = with_units(0, false);
         let answer = self

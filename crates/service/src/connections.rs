@@ -217,14 +217,14 @@ impl Listener for TcpListener {
 
     fn waiting(self) -> Vec<(TcpStream, SocketAddr)> {
         let listener = self.into_std().ok();
-        let accept = || {
-            let (stream, address) = listener.as_ref()?.accept().ok()?;
+        let accept = || listener.as_ref()?.accept().ok();
+        let registered = |(stream, address): (std::net::TcpStream, _)| {
             stream.set_nonblocking(true).ok()?;
             let stream = TcpStream::from_std(stream).ok()?;
             at_once(&stream);
             Some((stream, address))
         };
-        std::iter::from_fn(accept).collect()
+        std::iter::from_fn(accept).filter_map(registered).collect()
     }
 
     fn shown(&self) -> String {
@@ -287,12 +287,12 @@ mod of_files {
 
         fn waiting(self) -> Vec<(UnixStream, SocketAddr)> {
             let listener = self.into_std().ok();
-            let accept = || {
-                let (stream, _) = listener.as_ref()?.accept().ok()?;
+            let accept = || listener.as_ref()?.accept().ok();
+            let registered = |(stream, _): (std::os::unix::net::UnixStream, _)| {
                 stream.set_nonblocking(true).ok()?;
                 Some((UnixStream::from_std(stream).ok()?, HERE))
             };
-            std::iter::from_fn(accept).collect()
+            std::iter::from_fn(accept).filter_map(registered).collect()
         }
 
         fn shown(&self) -> String {

@@ -365,6 +365,18 @@ fn program_alone_prints_its_help() {
 }
 
 #[cfg(target_os = "linux")]
+#[cfg(feature = "serve")]
+#[test]
+fn an_option_of_two_words_names_them() {
+    let (code, _, error) = run(&["serve", "--admin-page", "true"]);
+    assert!(code == 2 && error.contains("on, off"), "{error}");
+    let (code, help, _) = run(&["serve", "--help"]);
+    let page = help.split("--admin-page").nth(1).unwrap_or_default();
+    let page = page.split("--reveal-keys").next().unwrap_or_default();
+    assert!(code == 0 && page.starts_with(" <on|off>"), "{help}");
+    assert!(!page.contains("possible values"), "{page}");
+}
+
 #[test]
 fn output_that_cannot_be_written_is_an_error() {
     let full = std::fs::File::options().write(true).open("/dev/full");

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeSet,
     ops::Deref,
     sync::{
-        Arc, RwLock,
+        Arc, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -740,13 +740,14 @@ pub struct ChangingLimits<T> {
     current: RwLock<T>,
 }
 
-/// The limits in force, cloned out of their lock: calls on several limits that held such locks could wait for each other
-/// while limits are replaced.
+/// The limits in force.
 #[derive(Debug)]
 #[allow(clippy::exhaustive_enums, reason = "hidden")]
 pub enum InForce<'a, T> {
     First(&'a T),
-    Current(T),
+    /// Nothing replaces them meanwhile.
+    Locked(RwLockReadGuard<'a, T>),
+    Cloned(T),
 }
 
 impl<T> Deref for InForce<'_, T> {
@@ -756,7 +757,8 @@ impl<T> Deref for InForce<'_, T> {
     fn deref(&self) -> &T {
         match self {
             Self::First(first) => first,
-            Self::Current(current) => current,
+            Self::Locked(current) => current,
+            Self::Cloned(current) => current,
         }
     }
 }
@@ -780,7 +782,17 @@ impl<T: Clone> ChangingLimits<T> {
     pub fn read(&self) -> InForce<'_, T> {
         match self.first() {
             Some(first) => InForce::First(first),
-            None => InForce::Current(unpoisoned(self.current.read()).clone()),
+            None => InForce::Locked(unpoisoned(self.current.read())),
+        }
+    }
+
+    /// The limits without their lock: calls on several limits that held such locks could wait for each other while limits
+    /// are replaced.
+    #[inline]
+    pub fn read_unlocked(&self) -> InForce<'_, T> {
+        match self.first() {
+            Some(first) => InForce::First(first),
+            None => InForce::Cloned(unpoisoned(self.current.read()).clone()),
         }
     }
 

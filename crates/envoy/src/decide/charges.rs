@@ -315,7 +315,8 @@ impl RateLimits {
         let op = match op {
             Op::Peek(_) => limit.charge(0).count(),
             Op::Count(units) => limit.charge(*units).count(),
-            other => other.clone(),
+            Op::AcquireUpTo(units) => Op::AcquireUpTo(*units),
+            other => return Err(invalid(format!("{other:?} is no operation of a lease"))),
         };
         let pending = self
             .0

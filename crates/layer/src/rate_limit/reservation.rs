@@ -55,18 +55,18 @@ pub struct Reservation<L, R> {
     pub(super) charge: KeptCharges,
     /// Whether an elastic layer allowed the request, and charged nothing.
     pub(super) exceeds: bool,
-    /// The cost by the response, once it is known.
+    /// The cost by the response; 0 until it is known.
     cost: u64,
     /// The units that each limit keeps, if the response settles each of several limits by itself.
     kept_by_each: Box<[u64]>,
     /// The units of the response, if its body determines the charge.
-    pub(super) spent: Option<Arc<dyn Followed>>,
+    pub(super) spent: Option<Arc<dyn OpenUnits>>,
     /// Whether the final charge was reported.
     pub(super) reported: bool,
 }
 
 /// The units of a response while its body passes, as far as the reservation knows them.
-pub(super) trait Followed: Any + Send + Sync {
+pub(super) trait OpenUnits: Any + Send + Sync {
     /// Charges a request's body without a response by what has passed of it. Returns the units that the least limit keeps;
     /// `None` if it is not counted.
     fn break_off(self: Arc<Self>, receipt: Option<&Receipt>) -> Option<u64>;

@@ -300,7 +300,7 @@ impl Settings {
 }
 
 /// Charges that follow the bodies of responses, as far as each layer knows them: those of a
-/// [`SpendLayer`](super::SpendLayer).
+/// [`SpendLayer`](super::SpendLayer) or of a rule.
 #[doc(hidden)]
 pub trait BodyCharges: Any + Send + Sync {
     /// Reserves units at each limit that responses charge, at most its capacity, if capacities are given.

@@ -391,7 +391,7 @@ impl<L, R> Reservation<L, R> {
     /// The settings of the charge by the response's body, and the response's units.
     fn spending(&mut self) -> Option<(Arc<Spending>, Spent)> {
         let spending = self.admission.settings.spending(self.charge.limits())?;
-        Some((Spending::of(spending)?, Spent::of(self.spent.take()?)?))
+        Some((Spending::of(spending), Spent::of(self.spent.take()?)))
     }
 
     /// The places of the limits that the request has a key for, and the units that each was charged.
@@ -438,7 +438,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Reservation<L, R> {
     /// Follows the units of the response, if its body determines the charge. Handlers find them in the extensions.
     pub(super) fn follow_body(&mut self, parts: &mut Parts) {
         let spending = self.admission.settings.spending(self.charge.limits());
-        if let Some(spending) = spending.and_then(Spending::of) {
+        if let Some(spending) = spending.map(Spending::of) {
             let mut spent = Spent::new(spending.declared(parts));
             if spending.bytes.is_some_and(|bytes| bytes.of_request) && !self.exceeds {
                 let upload = Upload::new(&spending, self.charges(), self.late_charge());

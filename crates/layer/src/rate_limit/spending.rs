@@ -161,10 +161,12 @@ impl Spending {
         tokens
     }
 
-    /// The charges of a layer, which are of this type.
-    pub(super) fn of(charges: &Arc<dyn BodyCharges>) -> Option<Arc<Self>> {
+    /// # Panics
+    ///
+    /// When the charges are of another type, which no layer makes.
+    pub(super) fn of(charges: &Arc<dyn BodyCharges>) -> Arc<Self> {
         let charges: Arc<dyn Any + Send + Sync> = Arc::clone(charges) as _;
-        charges.downcast().ok()
+        charges.downcast().expect("the one type of such charges")
     }
 }
 

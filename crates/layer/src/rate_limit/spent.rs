@@ -12,7 +12,7 @@ use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 #[cfg(feature = "axum")]
 use http::{StatusCode, request::Parts};
 
-use super::{reservation::Followed, stream_balance::Upload};
+use super::{reservation::OpenUnits, stream_balance::Upload};
 use tower_ratelimit_core::{decision::Receipt, lock::unpoisoned, token_usage::Tokens};
 
 /// The units of a response, for a handler that knows them: in the extensions of a request that a
@@ -90,16 +90,19 @@ impl Spent {
     }
 
     /// The units for a reservation.
-    pub(super) fn followed(&self) -> Arc<dyn Followed> {
+    pub(super) fn followed(&self) -> Arc<dyn OpenUnits> {
         Arc::clone(&self.state) as _
     }
 
     /// The units that a reservation has followed.
-    pub(super) fn of(followed: Arc<dyn Followed>) -> Option<Self> {
+    /// # Panics
+    ///
+    /// When the units are of another type, which no layer makes.
+    pub(super) fn of(followed: Arc<dyn OpenUnits>) -> Self {
         let state: Arc<dyn Any + Send + Sync> = followed;
-        Some(Self {
-            state: state.downcast().ok()?,
-        })
+        Self {
+            state: state.downcast().expect("the one type of such units"),
+        }
     }
 
     /// Charges the bytes of the request's body by this account, once a layer counts them.
@@ -241,7 +244,7 @@ impl Spent {
     }
 }
 
-impl Followed for Mutex<State> {
+impl OpenUnits for Mutex<State> {
     fn break_off(self: Arc<Self>, receipt: Option<&Receipt>) -> Option<u64> {
         let spent = Spent { state: self };
         let upload = spent.take_upload().filter(|upload| upload.has_begun)?;

@@ -43,7 +43,10 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{get, post, put},
 };
-use clap::{ArgAction, Args, builder::BoolishValueParser};
+use clap::{
+    ArgAction, Args,
+    builder::{PossibleValuesParser, TypedValueParser as _},
+};
 use http::{
     HeaderMap, StatusCode,
     header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE},
@@ -84,7 +87,8 @@ pub struct OperatorSettings {
     pub admin_host: Vec<String>,
     /// Whether the admin service has a page of limits as they act.
     #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set)]
-    #[arg(value_parser = BoolishValueParser::new())]
+    #[arg(value_parser = PossibleValuesParser::new(["on", "off"]).map(|word| word == "on"))]
+    #[arg(hide_possible_values = true)]
     pub admin_page: bool,
     /// Reveals keys, such as addresses, to operators and in the log. Default: digests.
     #[arg(long)]

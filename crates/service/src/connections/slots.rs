@@ -205,7 +205,7 @@ impl Drop for Slot {
 
 /// How many each key has of something, for those that have any.
 #[derive(Default)]
-pub struct KeyCounts(Mutex<HashMap<Key, usize>>);
+pub struct KeyCounts(pub(super) Mutex<HashMap<Key, usize>>);
 
 /// One of those that a key has, until it drops.
 pub struct KeyCount {
@@ -217,11 +217,10 @@ impl KeyCounts {
     /// One more for a key; `None` if it has this many.
     pub fn enter(self: &Arc<Self>, key: Key, most: usize) -> Option<KeyCount> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(key.clone()).or_default();
-        if *count >= most {
+        if counts.get(&key).copied().unwrap_or_default() >= most {
             return None;
         }
-        *count += 1;
+        *counts.entry(key.clone()).or_default() += 1;
         let counts = Arc::clone(self);
         Some(KeyCount { counts, key })
     }

@@ -28,7 +28,7 @@ pub(super) struct LockFree {
 
 /// The time of a table's instant 0, in nanoseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
-struct Origin(u64);
+pub(super) struct Origin(u64);
 
 impl Origin {
     /// The furthest that a clock may be from it: a full bucket later, an instant still fits into an entry.
@@ -160,16 +160,20 @@ impl LockFree {
         self.table.entry_count()
     }
 
+    /// The table's origin, and the state of a fresh key.
+    pub(super) fn fresh(&self, bucket: &Bucket, now: Timestamp) -> (Origin, u64) {
+        let origin = self.origin(now.as_nanos());
+        let fresh = origin.state_of(bucket.fresh_until(now.as_nanos()));
+        (origin, fresh)
+    }
+
     /// Visits the key of an entry, unless it is fresh or there is none: its tag and its instant.
     pub(super) fn visit(
         &self,
         entry: usize,
-        bucket: &Bucket,
-        now: Timestamp,
+        (origin, fresh): (Origin, u64),
         mut visit: impl FnMut(u64, u64),
     ) {
-        let origin = self.origin(now.as_nanos());
-        let fresh = origin.state_of(bucket.fresh_until(now.as_nanos()));
         let visit = |tag, state| visit(tag, origin.nanos_of(state));
         self.table.visit(entry, fresh, visit);
     }

@@ -71,10 +71,10 @@ impl LocalLimiter {
         write(to, &header, time, |writer| {
             if let Some(lone) = self.instants() {
                 let counters = StoredCounters::alone(&inner.hasher, Arc::clone(&limits));
-                let bucket = lone.bucket.read().measured.0;
+                let fresh = lone.table.fresh(&lone.bucket.read().measured.0, time.now);
                 let count = lone.table.len();
                 for entry in (0..count).map(scattered(count)) {
-                    lone.table.visit(entry, &bucket, time.now, |tag, instant| {
+                    lone.table.visit(entry, fresh, |tag, instant| {
                         let state = State::Instant(instant);
                         let weight = limits.eviction_weight(0, &state, time);
                         writer.entry((counters.lone_tag(tag), ONLY_LIMIT), weight, &state, time);
@@ -916,6 +916,7 @@ fn replace_file(
         let file = create(&temporary).map_err(failed("create"))?;
         let saved = write(&file)?;
         file.sync_all().map_err(failed("sync"))?;
+        drop(file);
         fs::rename(&temporary, path).map_err(|error| {
             let step = format!("rename {} to {}", temporary.display(), path.display());
             SaveError::write(&step, error)

@@ -7,7 +7,7 @@ use tokio::{
     sync::Mutex,
     time::{Instant, timeout},
 };
-use tower_ratelimit::key::IpPrefix;
+use tower_ratelimit::{Key, key::IpPrefix};
 
 use super::*;
 
@@ -269,4 +269,17 @@ async fn newcomer_that_waits_at_the_end_is_answered() {
     assert!(gets_response(&mut newcomer).await);
     server.answers.add_permits(1);
     assert!(gets_response(&mut busy).await);
+}
+
+#[test]
+fn a_key_is_counted_while_it_has_something() {
+    let counts = Arc::new(KeyCounts::default());
+    let enter = |key: u64| counts.enter(Key::from(key), 16);
+    let mut all: Vec<_> = (0..16).filter_map(|_| enter(1)).collect();
+    assert_eq!(all.len(), 16);
+    assert!(enter(1).is_none() && enter(2).is_some());
+    all.pop();
+    assert!(enter(1).is_some() && enter(1).is_some());
+    all.clear();
+    assert!(counts.0.lock().unwrap().is_empty());
 }

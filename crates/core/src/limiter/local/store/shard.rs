@@ -422,7 +422,7 @@ impl StoredLimit {
     /// The quotas in force.
     #[inline]
     pub(in super::super) fn read(&self) -> InForce<'_, Arc<StoredCounters>> {
-        self.live.read()
+        self.live.read_unlocked()
     }
 
     /// Whether both count with the same counters.
