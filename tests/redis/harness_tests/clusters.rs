@@ -1,3 +1,5 @@
+//! The clusters of the test kit, as it documents them.
+
 use redis::Value;
 use testkit::{needs, servers::Cluster};
 

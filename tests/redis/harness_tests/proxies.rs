@@ -1,3 +1,5 @@
+//! The proxies of the test kit forward, delay, swallow and cut, by their state.
+
 use std::time::Instant;
 
 use redis::{Client, RedisResult, aio::MultiplexedConnection};

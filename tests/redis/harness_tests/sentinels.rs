@@ -1,3 +1,5 @@
+//! The sentinels of the test kit make a replica the primary.
+
 use testkit::{
     needs,
     servers::{PRIMARY_NAME, Sentinels, connect},

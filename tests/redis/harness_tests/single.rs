@@ -1,3 +1,5 @@
+//! The single server of the test kit, as it documents it.
+
 use std::{
     fs,
     hash::{BuildHasher as _, RandomState},

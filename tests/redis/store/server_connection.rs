@@ -1,3 +1,5 @@
+//! The connection to one server: begun, lost, replaced, encrypted.
+
 use std::{env, process::Command, sync::mpsc, time::Duration};
 
 use testkit::{

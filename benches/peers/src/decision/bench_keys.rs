@@ -1,3 +1,5 @@
+//! Keys of benches: addresses, and texts of 36 bytes, made from a number.
+
 use std::net::{IpAddr, Ipv4Addr};
 
 /// A type of key, made from a number without an allocation.

@@ -1,3 +1,5 @@
+//! A layer that denies everything with a ready response: what a denial with fields costs at least.
+
 use std::{
     convert::Infallible,
     future::{Ready, ready},
