@@ -410,7 +410,7 @@ fn soften(spec: Spec, percent: u32) -> Spec {
 
 pub fn limiter(spec: Spec, clock: &ManualClock) -> LocalLimiter {
     LocalLimiter::builder(spec.quota)
-        .max_keys(4)
+        .max_keys(64)
         .clock(clock.clone())
         .build()
         .unwrap_or_else(|error| panic!("{error}: {spec:?}"))
