@@ -1,7 +1,7 @@
 //! Promises of the local table, through the public API.
 
 mod block_for;
-mod eviction_between_limits;
+mod flood_of_another_limit;
 mod joint_limits;
 mod limiters_of_one_name;
 mod limits_in_one_store;

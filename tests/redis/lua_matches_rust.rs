@@ -39,7 +39,7 @@ use crate::{
     random_quotas::{Spec, any_move, uncapped},
     scripts::{
         GENERAL,
-        script_recorder::{Calls, Recorded},
+        recorded_writes::{Calls, Recorded},
     },
 };
 

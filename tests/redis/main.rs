@@ -7,7 +7,6 @@ mod cached_denials;
 mod calendar;
 mod clock_set_later;
 mod differential;
-mod fake_replies;
 mod faults;
 mod fresh_counts_after_a_change;
 mod harness_tests;
@@ -26,6 +25,7 @@ mod rules;
 #[cfg(feature = "rules")]
 mod rules_in_flight;
 mod runtimes;
+mod script_replies;
 mod scripts;
 #[cfg(feature = "llm")]
 mod spend;

@@ -17,8 +17,8 @@ use tower_ratelimit::{
 use tower_ratelimit_replay::timestamps;
 
 use crate::{
+    check_response_charge::{self, ResponseCharge},
     output::{ExplainedRequest, Findings, OutputFormat},
-    recorded_response_cost::{self, ResponseCharge},
 };
 
 #[derive(Debug, Args)]
@@ -140,11 +140,11 @@ fn charge(
     let (Some(request), Some(file)) = (request, &check.response) else {
         return Ok(None);
     };
-    let response = recorded_response_cost::recorded(file)?;
+    let response = check_response_charge::recorded(file)?;
     // Quotas that are full, at an instant that stays.
     let rules = builder.clock(ManualClock::at(now)).read_all(&check.files);
     let rules = rules.map_err(|error| error.to_string())?;
-    recorded_response_cost::of(rules, request.clone(), response).map(Some)
+    check_response_charge::of(rules, request.clone(), response).map(Some)
 }
 
 /// The changes by a reload.

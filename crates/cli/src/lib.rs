@@ -4,7 +4,7 @@
 //! The program is [`run`] with the arguments of the process. It is a library so that tests and
 //! other programs need no process.
 
-mod recorded_response_cost;
+mod check_response_charge;
 
 mod output;
 

@@ -16,7 +16,7 @@ use tower_ratelimit::{
 };
 use tower_ratelimit_replay::timestamps;
 
-use crate::recorded_response_cost::ResponseCharge;
+use crate::check_response_charge::ResponseCharge;
 
 /// No faults.
 pub(crate) const OK: u8 = 0;

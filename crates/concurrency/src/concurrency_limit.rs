@@ -109,7 +109,7 @@ impl OwnedConcurrency {
     ///
     /// # Errors
     ///
-    /// The same as [`Concurrency::check`].
+    /// Those of [`Concurrency::check`].
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.limit == 0 {
             return Err(ConfigError::new(

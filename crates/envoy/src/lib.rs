@@ -61,9 +61,9 @@
 //!
 //! A module imports only from those above it, so this file can be read from the top.
 
-pub mod protobuf_messages;
 #[cfg(test)]
-mod protobuf_test_support;
+mod committed_descriptors;
+pub mod protobuf_messages;
 
 pub mod lyft;
 mod protobuf_json;

@@ -468,7 +468,7 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::protobuf_test_support::Described;
+    use crate::committed_descriptors::Described;
 
     #[test]
     fn messages_are_as_described() {

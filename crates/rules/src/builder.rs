@@ -52,7 +52,7 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// The same as [`RulesBuilder::read`].
+    /// Those of [`RulesBuilder::read`].
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self, RulesError> {
         Self::builder().read(path)
     }
@@ -228,7 +228,7 @@ impl RulesBuilder {
     ///
     /// # Errors
     ///
-    /// The same as [`read`](Self::read).
+    /// Those of [`read`](Self::read).
     pub fn read_all<P: AsRef<Path>>(
         &self,
         paths: impl IntoIterator<Item = P>,

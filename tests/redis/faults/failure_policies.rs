@@ -28,7 +28,7 @@ use super::{
     timed_load::{Answer, sample},
 };
 use crate::{
-    fake_replies::FakeServer,
+    script_replies::FakeServer,
     servers::{Proxy, Server},
 };
 

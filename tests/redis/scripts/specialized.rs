@@ -13,9 +13,9 @@ use self::{
     traces::trace,
 };
 use super::{
-    GENERAL, runner, runtime,
-    script_recorder::{Calls, Recorded},
-    words,
+    GENERAL,
+    recorded_writes::{Calls, Recorded},
+    runner, runtime, words,
 };
 use crate::servers::Server;
 

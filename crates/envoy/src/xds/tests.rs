@@ -29,6 +29,7 @@ use super::{
     rules,
 };
 use crate::{
+    committed_descriptors::Described,
     decide::{Modes, RateLimits},
     limit_source::DescriptorSource,
     limiters_by_period::Counters,
@@ -38,7 +39,6 @@ use crate::{
         RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, Struct, Unit,
         Value,
     },
-    protobuf_test_support::Described,
     settings::Settings,
 };
 use tower_ratelimit_service::{

@@ -1,4 +1,4 @@
-//! The admission of a layer: limiter, settings and reports. It is independent of tower.
+//! What a layer decides with: its limiter, its settings and what it reports. `decide.rs` charges a request by it.
 
 use std::{
     borrow::Cow,

@@ -386,7 +386,7 @@ impl<L: Limiter, R: Send + Sync + 'static> StreamBill for Bill<L, R> {
     }
 }
 
-/// What a bill does with the reservation of its response.
+/// The part of a reservation that its bill settles.
 impl<L, R> Reservation<L, R> {
     /// The settings of the charge by the response's body, and the response's units.
     fn spending(&mut self) -> Option<(Arc<Spending>, Spent)> {

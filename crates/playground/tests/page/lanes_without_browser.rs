@@ -6,7 +6,7 @@ use playground::{Lane, MAX_KEYS};
 use serde_json::Value;
 use tower_ratelimit::{Quota, clock::Timestamp};
 
-use crate::shared_traces::{holds, of_vectors};
+use crate::traces_for_page_and_native::{holds, of_vectors};
 
 const START: Timestamp = Timestamp::from_secs(1_767_312_000);
 

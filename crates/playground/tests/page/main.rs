@@ -16,4 +16,4 @@ mod scenarios;
     not(target_os = "linux"),
     allow(dead_code, reason = "browsers are tested on Linux")
 )]
-mod shared_traces;
+mod traces_for_page_and_native;

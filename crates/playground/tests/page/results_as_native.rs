@@ -8,7 +8,7 @@ use testkit::browser::Browser;
 
 use crate::{
     open_page::{committed_page, fresh_page, open},
-    shared_traces::{ASK, Trace, holds, of_vectors, random},
+    traces_for_page_and_native::{ASK, Trace, holds, of_vectors, random},
 };
 
 fn answers(browser: &Browser, traces: &[Trace]) -> Vec<Vec<String>> {

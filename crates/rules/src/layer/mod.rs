@@ -108,7 +108,7 @@ impl RulesLayer {
     ///
     /// # Errors
     ///
-    /// The same as [`RulesBuilder::read`](crate::RulesBuilder::read).
+    /// Those of [`RulesBuilder::read`](crate::RulesBuilder::read).
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self, RulesError> {
         Rules::from_path(path).map(Self::new)
     }

@@ -94,7 +94,7 @@ impl LocalLimiter {
     ///
     /// # Errors
     ///
-    /// The same as [`save`](Self::save); the text names the file, and the step that failed.
+    /// Those of [`save`](Self::save); the text names the file, and the step that failed.
     pub fn save_to(&self, path: impl AsRef<Path>) -> Result<Saved, SaveError> {
         replace_file(path.as_ref(), |file| self.save(file))
     }
@@ -171,7 +171,7 @@ impl LocalLimiterBuilder {
     ///
     /// # Errors
     ///
-    /// The same as [`build`](Self::build).
+    /// Those of [`build`](Self::build).
     pub fn restore_or_new(self, path: impl AsRef<Path>) -> Result<LocalLimiter, ConfigError> {
         let restore = |file| self.clone().restore(file);
         restored_or(path.as_ref(), restore, || self.clone().build())
@@ -213,7 +213,7 @@ impl LocalStore {
     ///
     /// # Errors
     ///
-    /// The same as [`save`](Self::save); the text names the file, and the step that failed.
+    /// Those of [`save`](Self::save); the text names the file, and the step that failed.
     pub fn save_to(&self, path: impl AsRef<Path>) -> Result<Saved, SaveError> {
         replace_file(path.as_ref(), |file| self.save(file))
     }
@@ -254,7 +254,7 @@ impl LocalStoreBuilder {
     ///
     /// # Errors
     ///
-    /// The same as [`build`](Self::build).
+    /// Those of [`build`](Self::build).
     pub fn restore_or_new(self, path: impl AsRef<Path>) -> Result<LocalStore, ConfigError> {
         let restore = |file| self.clone().restore(file);
         restored_or(path.as_ref(), restore, || self.clone().build())

@@ -9,7 +9,7 @@ use tower_ratelimit_envoy::protobuf_messages::ValueKind;
 
 use super::{
     control_plane::{Plane, TYPE_URL, config},
-    test_service::{Service, at, send},
+    service_under_control_plane::{Service, at, send},
 };
 
 #[tokio::test]

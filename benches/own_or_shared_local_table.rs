@@ -1,5 +1,5 @@
 //! Quotas that are counted under a lock: a limiter with a table of its own beside the same limit in a store. One hot key
-//! by some threads, as ratios of rounds that take turns, and the memory of a key: `cargo bench --bench own_table_or_store`.
+//! by some threads, as ratios of rounds that take turns, and the memory of a key: `cargo bench --bench own_or_shared_local_table`.
 #![allow(clippy::print_stdout, reason = "it is what a bench is for")]
 
 use std::{
