@@ -168,7 +168,7 @@ pub mod security {
     //! [`Header`]: crate::Header
     //! [`Header::secret`]: crate::Header::secret
     //! [`PeerIp`]: crate::PeerIp
-    //! [`IpPrefix`]: tower_ratelimit_core::key::text::IpPrefix
+    //! [`IpPrefix`]: tower_ratelimit_core::key::ip_prefix::IpPrefix
     //! [`Global`]: crate::Global
     //! [`BearerToken`]: crate::key::BearerToken
     //! [`BasicUser`]: crate::key::BasicUser

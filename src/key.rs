@@ -134,7 +134,8 @@ pub use tower_ratelimit_client_ip::{
 };
 pub use tower_ratelimit_core::key::{
     extract::{Digested, IntoKey, Or, extension_fn, key_fn},
-    text::{IpPrefix, Revealed},
+    ip_prefix::IpPrefix,
+    text::Revealed,
 };
 #[cfg(feature = "axum")]
 pub use tower_ratelimit_layer::key::MatchedRoute;

@@ -22,7 +22,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use crate::forwarded_entries::{
     self, HeaderEntry, address, forwarded_entries, list_entries, viewer_address,
 };
-use tower_ratelimit_core::key::{Key, extract::KeyExtractor, text::IpPrefix};
+use tower_ratelimit_core::key::{Key, extract::KeyExtractor, ip_prefix::IpPrefix};
 use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind, KeyError},
     log::{Code, Watch},

@@ -1,6 +1,7 @@
 //! Keys: opaque bytes that no two different values share.
 
 pub mod extract;
+pub mod ip_prefix;
 pub mod text;
 
 use std::{fmt, net::IpAddr};

@@ -12,7 +12,7 @@ use http::{Extensions, Method, request::Parts};
 use tonic::transport::server::TcpConnectInfo;
 
 use tower_ratelimit_core::error::KeyError;
-use tower_ratelimit_core::key::{Key, extract::KeyExtractor, text::IpPrefix};
+use tower_ratelimit_core::key::{Key, extract::KeyExtractor, ip_prefix::IpPrefix};
 #[cfg(feature = "axum")]
 use tower_ratelimit_core::log::{Code, Watch};
 

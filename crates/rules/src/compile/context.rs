@@ -12,7 +12,7 @@ use crate::{
     rule_quotas::CountedUnits,
 };
 use tower_ratelimit_core::{
-    key::{extract::KeyExtractor, text::IpPrefix},
+    key::{extract::KeyExtractor, ip_prefix::IpPrefix},
     quota::text::period,
 };
 

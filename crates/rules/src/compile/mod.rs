@@ -56,7 +56,7 @@ use crate::{
     rule::Rule,
 };
 use tower_ratelimit_client_ip::client_ip::{ClientIp, ClientIpHeader, IntoNetwork as _};
-use tower_ratelimit_core::key::text::IpPrefix;
+use tower_ratelimit_core::key::ip_prefix::IpPrefix;
 
 static FILE: Table = Table::new(
     "the file",
