@@ -14,7 +14,7 @@ mod several_limits;
 mod spend_bill;
 mod spend_body;
 mod spend_layer;
-mod spending;
+mod spend_settings;
 mod spent;
 mod stream_balance;
 mod waiting;
@@ -29,14 +29,14 @@ pub use self::{
     reservation::Correcting,
     selected_limits::{SelectedSettings, ShadowRequest, SharedQueues},
     settings::{BodyCharges, OVERFLOW_FIELD, TermsOfLimit, UnitLimit},
-    spending::Spending,
+    spend_settings::Spending,
 };
 pub use self::{
     decide::{RateLimit, ResponseFuture},
     handler_extensions::{Decisions, Exposed},
     spend_body::{SpendBody, SpendExhausted, UploadBody, UploadCount, UploadLayer},
     spend_layer::{SpendFuture, SpendLayer, SpendLimit},
-    spending::{Exhausted, Missing},
+    spend_settings::{Exhausted, Missing},
     spent::Spent,
 };
 #[cfg(feature = "tokio")]

@@ -15,7 +15,7 @@ use super::{
     charge_request::KeptCharges,
     reservation::{Reservation, background::spawn, call},
     spend_body::{BillEnd, SpendExhausted, StreamBill, StreamEnd},
-    spending::{Exhausted, Missing, Spending},
+    spend_settings::{Exhausted, Missing, Spending},
     spent::Spent,
     stream_balance::{Balance, CountByStatus, Ending, LimitOp, OpsOfEach, RECEIPTS, Upload},
 };

@@ -27,7 +27,7 @@ use super::{
     settings::UnitLimit,
     spend_bill::Bill,
     spend_body::{Billed, SpendBody, StreamBill},
-    spending::{Exhausted, Missing, Spending},
+    spend_settings::{Exhausted, Missing, Spending},
 };
 use crate::{
     middleware::{

@@ -2,7 +2,7 @@
 
 use std::{mem, sync::Arc};
 
-use super::spending::Spending;
+use super::spend_settings::Spending;
 use tower_ratelimit_core::{
     decision::{Op, Receipt},
     small_list::SmallList,
