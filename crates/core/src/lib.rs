@@ -4,9 +4,9 @@
 //! a request, and rejections make a response; nothing here knows tower's services, stores or connections.
 //! `tower-ratelimit` hands all of it on; items that are hidden here serve its other packages of the same release.
 
-mod byte_buffers;
 #[doc(hidden)]
 pub mod error;
+mod little_endian;
 /// Locks without poisoning: a panic leaves no value that they guard half changed.
 #[doc(hidden)]
 pub mod lock {

@@ -8,8 +8,8 @@ use std::{
 
 use super::Ruling;
 use crate::{
-    byte_buffers::{push_u32, push_u64, take_u8, take_u32, take_u64},
     clock::Timestamp,
+    little_endian::{push_u32, push_u64, take_u8, take_u32, take_u64},
     quota::{Fitted, Kind},
 };
 

@@ -17,6 +17,7 @@
 
 mod eviction;
 mod lock_free_bucket_table;
+mod state_bytes;
 #[doc(hidden)]
 pub mod state_file;
 mod store;
