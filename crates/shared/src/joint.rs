@@ -22,8 +22,8 @@ use tower_ratelimit_core::{
     limiter::{
         any::boxed,
         call::{Call, Charge, OpRef, OwnedCharge},
-        joint::{KeyedLimit, Member, all_typed, sealed::Sealed},
-        limiter::{BoxedFuture, Internals, Limiter, Pending},
+        joint::{KeyedLimit, Member, sealed::Sealed},
+        limiter::{BoxedFuture, Internals, Limiter, Pending, all_typed},
         limits_in_force::{TierSet, unsupported},
         tier::Tier,
     },

@@ -272,7 +272,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             Err(error) => return Pending::Ready(Err(error)),
         };
         let inner = &*self.0;
-        let current: &Arc<Plan> = &inner.current.read_unlocked();
+        let current: &Arc<Plan> = &inner.current.read();
         let mut here = None;
         if let Some(ledger) = &inner.ledger {
             let (tag, now) = (ledger.tag(charge.key), Instant::now());

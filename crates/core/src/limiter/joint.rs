@@ -1,13 +1,13 @@
 //! Limits with keys of their own that are charged together.
 
-use std::{any::Any, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use http::request::Parts;
 
 use super::{
     any::AnyLimiter,
     call::{Call, Charge, OpRef},
-    limiter::{BoxedFuture, Facts, Internals, Limiter, Never, Pending},
+    limiter::{BoxedFuture, Facts, Limiter, Never, Pending},
     local::{LocalLimiter, LocalStore},
     tier::{Tier, several_quotas},
 };
@@ -192,21 +192,6 @@ impl<L: Member> JointLimiter<L> {
     }
 }
 
-/// The limiters of one type.
-///
-/// # Errors
-///
-/// If one is of another type.
-pub fn all_typed<'a, T: 'static>(all: &[&'a dyn Internals]) -> Result<Vec<&'a T>, ConfigError> {
-    let typed = all.iter().map(|of| of.typed());
-    typed.collect::<Option<_>>().ok_or_else(|| {
-        ConfigError::new(
-            ConfigErrorKind::Joint,
-            "limits are charged together only if all are in one LocalStore, or all in Redis",
-        )
-    })
-}
-
 /// Checks that these limiters can be charged together.
 pub fn check(limiters: &[impl Limiter]) -> Result<(), ConfigError> {
     let all: Option<Vec<_>> = limiters.iter().map(Limiter::internals).collect();
@@ -323,50 +308,6 @@ impl Member for AnyLimiter {
                 "the call has no charge of any limit",
             ))),
         }
-    }
-}
-
-impl Internals for LocalLimiter {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn check(&self, all: &[&dyn Internals]) -> Result<(), ConfigError> {
-        let all = all_typed::<Self>(all)?;
-        for (at, limiter) in all.iter().enumerate() {
-            if !limiter.shares_store_with(self) {
-                return Err(refused(
-                    "limiters in this process are charged together only in one store: make a \
-                     LocalStore, and end each builder with build_in(&store)",
-                ));
-            }
-            if all[..at].iter().any(|other| limiter.counts_with(other)) {
-                return Err(refused(
-                    "one limit is in the list twice, or two are of one name",
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn knows(&self, tier: &Tier) -> bool {
-        self.has_tier(tier)
-    }
-
-    fn call_list<'a>(
-        &self,
-        of: &dyn Fn(usize) -> Option<&'a dyn Internals>,
-        call: &Call<'_>,
-    ) -> Pending<BoxedFuture> {
-        Pending::Ready(Self::decide_many(|limit| of(limit)?.typed(), call))
-    }
-
-    fn replace_quota(&self, name: &str, quota: OwnedQuota) -> Result<(), ConfigError> {
-        self.set_quota(name, quota)
-    }
-
-    fn quota(&self, name: &str) -> Option<Quota> {
-        self.with_limits(|limits| limits.quota(name))
     }
 }
 

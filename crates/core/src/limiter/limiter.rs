@@ -433,6 +433,21 @@ pub trait Internals {
     }
 }
 
+/// The limiters of one type.
+///
+/// # Errors
+///
+/// If one is of another type.
+pub fn all_typed<'a, T: 'static>(all: &[&'a dyn Internals]) -> Result<Vec<&'a T>, ConfigError> {
+    let typed = all.iter().map(|of| of.typed());
+    typed.collect::<Option<_>>().ok_or_else(|| {
+        ConfigError::new(
+            ConfigErrorKind::Joint,
+            "limits are charged together only if all are in one LocalStore, or all in Redis",
+        )
+    })
+}
+
 impl dyn Internals + '_ {
     pub fn typed<T: 'static>(&self) -> Option<&T> {
         self.as_any().downcast_ref()

@@ -3,9 +3,8 @@
 use std::{
     borrow::Cow,
     collections::BTreeSet,
-    ops::Deref,
     sync::{
-        Arc, RwLock, RwLockReadGuard,
+        Arc, RwLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -404,7 +403,13 @@ impl TierSet {
         if matches!(op, OpRef::Count(_) | OpRef::Spend(_)) && !self.supports(op) {
             return Err(unsupported(op));
         }
-        check_block(op)?;
+        if let OpRef::Block(length) = op
+            && length.as_nanos() > u128::from(MAX_REFILL_NANOS)
+        {
+            return Err(LimiterError::unsupported(format!(
+                "a block of {length:?} is longer than 18 years, the most that is accepted"
+            )));
+        }
         let chosen = match tier.request() {
             Some(quota) => Chosen::Request(own.ok_or_else(several_quotas)?.fit(quota)),
             None => Chosen::Tier(self.find(tier)?),
@@ -565,18 +570,18 @@ impl TierSet {
     }
 
     /// The single quota, if the whole state of a key is one instant.
-    pub(crate) fn single_bucket(&self) -> Option<SingleBucket> {
+    pub(crate) fn single_bucket(self: &Arc<Self>) -> Option<SingleBucket> {
         if self.block_for.is_some() {
             return None;
         }
         let [(_, quotas)] = self.tiers.as_slice() else {
             return None;
         };
-        let (policy, own) = (quotas.policies.first()?, self.own.clone()?);
+        let (policy, own) = (quotas.policies.first()?, self.own.as_ref()?);
         let bucket = Bucket::new(&own.quota, own.most, ClockSkew::Threads)?;
         Some(SingleBucket {
             measured: (bucket, policy.clone()),
-            own,
+            limits: Arc::clone(self),
         })
     }
 }
@@ -643,7 +648,7 @@ impl Chosen {
 
     /// The choice for `op`. If the operation has a receipt, its tier replaces `self`, unless a limiter of
     /// `tiers` tiers does not have it.
-    pub(crate) fn by_receipt(self, op: OpRef<'_>, tiers: usize, own: Option<&OwnQuota>) -> Self {
+    fn by_receipt(self, op: OpRef<'_>, tiers: usize, own: Option<&OwnQuota>) -> Self {
         let Some(receipt) = op.receipt() else {
             return self;
         };
@@ -653,17 +658,6 @@ impl Chosen {
             _ => self,
         };
         by_receipt.in_class(self.class())
-    }
-}
-
-/// Refuses a block by hand that is longer than one of a denial may be.
-pub(crate) fn check_block(op: OpRef<'_>) -> Result<(), LimiterError> {
-    let too_long = |length: Duration| length.as_nanos() > u128::from(MAX_REFILL_NANOS);
-    match op {
-        OpRef::Block(length) if too_long(length) => Err(LimiterError::unsupported(format!(
-            "a block of {length:?} is longer than 18 years, the most that is accepted"
-        ))),
-        _ => Ok(()),
     }
 }
 
@@ -719,15 +713,16 @@ impl CounterLabel {
 #[derive(Debug, Clone)]
 pub(crate) struct SingleBucket {
     pub(crate) measured: (Bucket, Policy),
-    pub(crate) own: OwnQuota,
+    pub(crate) limits: Arc<TierSet>,
 }
 
 impl SingleBucket {
     /// The bucket of a request's own quota, which shares the counter.
     pub(crate) fn of_request(&self, fitted: Fitted) -> Option<(Bucket, Policy)> {
-        let quota = self.own.with(fitted);
-        let bucket = Bucket::new(&quota, self.own.most, ClockSkew::Threads)?;
-        Some((bucket, self.own.policy.with_quota(&quota)))
+        let own = self.limits.own.as_ref()?;
+        let quota = own.with(fitted);
+        let bucket = Bucket::new(&quota, own.most, ClockSkew::Threads)?;
+        Some((bucket, own.policy.with_quota(&quota)))
     }
 }
 
@@ -738,29 +733,6 @@ pub struct ChangingLimits<T> {
     first: T,
     changed: AtomicBool,
     current: RwLock<T>,
-}
-
-/// The limits in force.
-#[derive(Debug)]
-#[allow(clippy::exhaustive_enums, reason = "hidden")]
-pub enum InForce<'a, T> {
-    First(&'a T),
-    /// Nothing replaces them meanwhile.
-    Locked(RwLockReadGuard<'a, T>),
-    Cloned(T),
-}
-
-impl<T> Deref for InForce<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        match self {
-            Self::First(first) => first,
-            Self::Locked(current) => current,
-            Self::Cloned(current) => current,
-        }
-    }
 }
 
 impl<T: Clone> ChangingLimits<T> {
@@ -778,21 +750,13 @@ impl<T: Clone> ChangingLimits<T> {
         (!self.changed.load(Ordering::Acquire)).then_some(&self.first)
     }
 
-    #[inline]
-    pub fn read(&self) -> InForce<'_, T> {
-        match self.first() {
-            Some(first) => InForce::First(first),
-            None => InForce::Locked(unpoisoned(self.current.read())),
-        }
-    }
-
     /// The limits without their lock: calls on several limits that held such locks could wait for each other while limits
     /// are replaced.
     #[inline]
-    pub fn read_unlocked(&self) -> InForce<'_, T> {
+    pub fn read(&self) -> Cow<'_, T> {
         match self.first() {
-            Some(first) => InForce::First(first),
-            None => InForce::Cloned(unpoisoned(self.current.read()).clone()),
+            Some(first) => Cow::Borrowed(first),
+            None => Cow::Owned(unpoisoned(self.current.read()).clone()),
         }
     }
 

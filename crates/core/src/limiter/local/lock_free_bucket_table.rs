@@ -19,13 +19,6 @@ use crate::{
     quota::{MAX_REFILL_NANOS, Priority},
 };
 
-/// A table of keys whose whole state is one instant, updated without locks.
-#[derive(Debug)]
-pub(super) struct LockFree {
-    table: Table,
-    origin: AtomicU64,
-}
-
 /// The time of a table's instant 0, in nanoseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin(u64);
@@ -53,14 +46,29 @@ impl Origin {
     }
 }
 
-/// The bucket of a limiter whose whole state of a key is one instant, and its table.
+/// The bucket of a limiter whose whole state of a key is one instant, and the table of these instants, updated without
+/// locks.
 #[derive(Debug)]
 pub(super) struct LoneLimit {
     pub(super) bucket: ChangingLimits<SingleBucket>,
-    pub(super) table: LockFree,
+    table: Table,
+    origin: AtomicU64,
 }
 
 impl LoneLimit {
+    pub(super) fn try_new(
+        bucket: SingleBucket,
+        capacity: Capacity,
+        now: Timestamp,
+    ) -> Result<Self, ConfigError> {
+        let table = Table::try_new(capacity.keys);
+        Ok(Self {
+            bucket: ChangingLimits::new(bucket),
+            table: table.ok_or_else(|| capacity.refused())?,
+            origin: AtomicU64::new(Origin::for_clock_at(now.as_nanos()).0),
+        })
+    }
+
     /// The token bucket that the limiter was made with, if it is still in force.
     #[inline]
     pub(super) fn token_bucket(&self) -> Option<(&TokenBucket, &Policy)> {
@@ -70,23 +78,12 @@ impl LoneLimit {
 
     /// Puts another bucket in force. `kept` has whether its counter is the former one.
     pub(super) fn change(&self, bucket: SingleBucket, kept: &[bool], now: Timestamp) {
-        let (measured, _) = bucket.measured;
         self.bucket.replace(bucket);
         if kept == [true] {
-            self.table.fit_to(&measured, now);
+            self.fit(now);
         } else {
-            self.table.clear();
+            self.table.change_states(|_| 0);
         }
-    }
-}
-
-impl LockFree {
-    pub(super) fn try_new(capacity: Capacity, now: Timestamp) -> Result<Self, ConfigError> {
-        let table = Table::try_new(capacity.keys);
-        Ok(Self {
-            table: table.ok_or_else(|| capacity.refused())?,
-            origin: AtomicU64::new(Origin::for_clock_at(now.as_nanos()).0),
-        })
     }
 
     /// Takes `units` by a bucket, or by the part of it that a class of requests may use. `None` if the state
@@ -161,10 +158,10 @@ impl LockFree {
     }
 
     /// The table's origin, and the state of a fresh key.
-    pub(super) fn fresh(&self, bucket: &Bucket, now: Timestamp) -> (Origin, u64) {
+    pub(super) fn fresh(&self, now: Timestamp) -> (Origin, u64) {
         let origin = self.origin(now.as_nanos());
-        let fresh = origin.state_of(bucket.fresh_until(now.as_nanos()));
-        (origin, fresh)
+        let fresh_until = self.bucket.read().measured.0.fresh_until(now.as_nanos());
+        (origin, origin.state_of(fresh_until))
     }
 
     /// Visits the key of an entry, unless it is fresh or there is none: its tag and its instant.
@@ -179,31 +176,24 @@ impl LockFree {
     }
 
     /// Restores a key's instant, unless it is fresh.
-    pub(super) fn restore(&self, bucket: &Bucket, key: KeyHash, now: Timestamp, instant: u64) {
-        let fresh_until = bucket.fresh_until(now.as_nanos());
-        if instant > fresh_until {
-            let origin = self.origin(now.as_nanos());
-            let state = origin.state_of(instant);
-            (self.table).restore(key, origin.state_of(fresh_until), state);
+    pub(super) fn restore(&self, key: KeyHash, now: Timestamp, instant: u64) {
+        let (origin, fresh) = self.fresh(now);
+        let state = origin.state_of(instant);
+        if state > fresh {
+            self.table.restore(key, fresh, state);
         }
     }
 
-    fn clear(&self) {
-        self.table.change_states(|_| 0);
-    }
-
-    /// Clamps all keys to the most that `bucket` allows, since a larger quota may have been in force.
-    pub(super) fn fit_to(&self, bucket: &Bucket, now: Timestamp) {
-        let latest = bucket.latest(now.as_nanos());
+    /// Clamps all keys to the most that the bucket allows, since a larger quota may have been in force.
+    pub(super) fn fit(&self, now: Timestamp) {
+        let latest = self.bucket.read().measured.0.latest(now.as_nanos());
         let most = self.origin(now.as_nanos()).state_of(latest);
         self.table.change_states(|state| state.min(most));
     }
 
     /// The number of keys that are not fresh at `now`. Walks the whole table.
-    pub(super) fn live_keys(&self, bucket: &Bucket, now: Timestamp) -> usize {
-        let fresh_until = bucket.fresh_until(now.as_nanos());
-        let origin = self.origin(now.as_nanos());
-        self.table.live_keys(origin.state_of(fresh_until))
+    pub(super) fn live_keys(&self, now: Timestamp) -> usize {
+        self.table.live_keys(self.fresh(now).1)
     }
 
     pub(super) fn evictions(&self) -> u64 {

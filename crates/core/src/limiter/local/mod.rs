@@ -24,6 +24,7 @@ mod store;
 mod table;
 
 use std::{
+    any::Any,
     borrow::Cow,
     fmt,
     sync::{
@@ -35,16 +36,14 @@ use std::{
 
 use self::{
     eviction::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
-    lock_free_bucket_table::{LockFree, LoneLimit},
+    lock_free_bucket_table::LoneLimit,
     store::{StoreTable, StoredLimit},
 };
 use super::{
     apply_operation::{denied_for, instead_of},
     call::{Call, Charge, Charged, OpRef},
-    limiter::{Facts, Internals, IntoLimiter, Limiter, Never, Pending},
-    limits_in_force::{
-        ChangingLimits, Chosen, LimitTerms, SingleBucket, TierSet, check_block, unsupported,
-    },
+    limiter::{BoxedFuture, Facts, Internals, IntoLimiter, Limiter, Never, Pending, all_typed},
+    limits_in_force::{Chosen, LimitTerms, TierSet},
     tier::{OnChange, Tier},
 };
 use crate::{
@@ -54,7 +53,7 @@ use crate::{
     hash::{KeyHash, KeyHasher},
     key::Key,
     lock::unpoisoned,
-    quota::{IntoQuotas, OwnedQuota, Priority},
+    quota::{IntoQuotas, OwnedQuota, Priority, Quota},
 };
 
 pub use self::store::{LocalStore, LocalStoreBuilder};
@@ -206,7 +205,7 @@ impl LocalLimiterBuilder {
         )?;
         let clock = self.clock;
         let clock = clock.unwrap_or_else(|| SharedClock::new(OsClock::new()));
-        LocalLimiter::from_parts(limits, capacity, clock, hasher)
+        LocalLimiter::from_parts(Arc::new(limits), capacity, clock, hasher)
     }
 
     /// Makes the limiter in a store, with the store's table, bounds and clock.
@@ -285,19 +284,8 @@ struct Inner {
 
 /// A limiter's limit in a table under locks: that of a store, or its own.
 struct LockedLimit {
-    store: LocalStore,
+    table: Arc<StoreTable>,
     limit: StoredLimit,
-}
-
-impl LockedLimit {
-    fn new(store: LocalStore, name: Option<&str>, limits: &Arc<TierSet>) -> Self {
-        let limit = store.table().limit(name, Arc::clone(limits));
-        Self { store, limit }
-    }
-
-    fn table(&self) -> &StoreTable {
-        self.store.table()
-    }
 }
 
 impl Inner {
@@ -307,29 +295,29 @@ impl Inner {
             return Ok(locked);
         }
         let (clock, hasher) = (self.clock.clone(), self.hasher.clone());
-        let store = LocalStore::from_parts(self.capacity, Some(limits.states()), clock, hasher)?;
-        let made = LockedLimit::new(store, None, limits);
-        Ok(self.locked.get_or_init(|| made))
+        let table = StoreTable::try_new(self.capacity, Some(limits.states()), clock, hasher)?;
+        let (limit, table) = (table.limit(None, Arc::clone(limits)), Arc::new(table));
+        Ok(self.locked.get_or_init(|| LockedLimit { table, limit }))
     }
 
     /// Whether any key of a lone bucket may be blocked by hand.
     #[inline]
     fn may_block(&self, now: Timestamp) -> bool {
         let locked = self.locked.get();
-        locked.is_some_and(|locked| locked.table().may_block(now.as_nanos()))
+        locked.is_some_and(|locked| locked.table.may_block(now.as_nanos()))
     }
 
     /// Blocks a key of a lone bucket, or ends its block, if that is the operation. Returns the nanoseconds until its block
     /// ends.
     fn block_of(&self, charge: &Charge<'_>, hash: KeyHash, now: Timestamp) -> u64 {
-        let Some(LockedLimit { store, limit }) = self.locked.get() else {
+        let Some(LockedLimit { table, limit }) = self.locked.get() else {
             return 0;
         };
         if matches!(charge.op, OpRef::Block(_) | OpRef::Reset) {
             let charge = Charge::new(charge.key, charge.op);
-            drop(store.table().decide(limit, &charge, &Call::of(&[])));
+            drop(table.decide(limit, &charge, &Call::of(&[])));
         }
-        store.table().block_left(limit, hash, now.as_nanos())
+        table.block_left(limit, hash, now.as_nanos())
     }
 }
 
@@ -363,7 +351,7 @@ impl LocalLimiter {
     pub fn acquire(&self, key: &Key, cost: u64) -> Decision {
         match self.charge_alone(Priority::CRITICAL, key, cost) {
             Some(charged) => charged.decision(),
-            None => self.decide(key, OpRef::Acquire(cost)),
+            None => self.decided(key, OpRef::Acquire(cost)),
         }
     }
 
@@ -371,18 +359,18 @@ impl LocalLimiter {
     /// are none.
     #[must_use = "the decision may be a denial"]
     pub fn acquire_up_to(&self, key: &Key, most: u64) -> Decision {
-        self.decide(key, OpRef::AcquireUpTo(most))
+        self.decided(key, OpRef::AcquireUpTo(most))
     }
 
     /// Decides like [`acquire`](Self::acquire) and takes nothing.
     pub fn peek(&self, key: &Key, cost: u64) -> Decision {
-        self.decide(key, OpRef::Peek(cost))
+        self.decided(key, OpRef::Peek(cost))
     }
 
     /// Takes `cost` units whether or not they are available, down to exhaustion. The outcome is that of
     /// [`acquire`](Self::acquire).
     pub fn hit(&self, key: &Key, cost: u64) -> Decision {
-        self.decide(key, OpRef::Hit(cost))
+        self.decided(key, OpRef::Hit(cost))
     }
 
     /// Refunds `cost` units. With the receipt of the decision that charged them, at most its charge less
@@ -393,8 +381,8 @@ impl LocalLimiter {
     /// is an error.
     pub fn refund(&self, key: &Key, cost: u64, receipt: Option<Receipt>) -> Decision {
         let op = Op::Refund(cost, receipt);
-        let own = op.as_ref().of_limit(self.limit_identity());
-        self.decide(key, own.unwrap_or(OpRef::Refund(0, None)))
+        let refunded = self.decide(key, op.as_ref());
+        refunded.unwrap_or_else(|_| self.decided(key, OpRef::Refund(0, None)))
     }
 
     /// Denies the key everything for this time from now on, whatever its quotas hold; zero ends a block,
@@ -404,15 +392,13 @@ impl LocalLimiter {
     ///
     /// If the block is longer than 18 years.
     pub fn block(&self, key: &Key, block: Duration) -> Result<Decision, LimiterError> {
-        let Pending::Ready(decided) =
-            self.call(&Call::of(&[Charge::new(key, OpRef::Block(block))]));
-        decided
+        self.decide(key, OpRef::Block(block))
     }
 
     /// Resets the key to its initial state, in all tiers, and ends its block. The decision has the quotas of
     /// a fresh key.
     pub fn reset(&self, key: &Key) -> Decision {
-        self.decide(key, OpRef::Reset)
+        self.decided(key, OpRef::Reset)
     }
 
     /// Takes units by a lone token bucket, in one step without locks: what most requests do. `None` if
@@ -427,39 +413,17 @@ impl LocalLimiter {
         if self.0.may_block(now) {
             return None;
         }
-        lone.table.charge(hash, now, measured, class, units)
+        lone.charge(hash, now, measured, class, units)
     }
 
-    fn decide(&self, key: &Key, op: OpRef<'_>) -> Decision {
-        let charge = Charge::new(key, op);
-        let decided = match self.instants() {
-            Some(lone) => self.decide_alone(lone, &charge, Duration::ZERO),
-            None => self.decide_locked(&charge, &Call::of(&[])),
-        };
+    fn decided(&self, key: &Key, op: OpRef<'_>) -> Decision {
+        let decided = self.decide(key, op);
         decided.expect("there is always a default tier")
     }
 
-    /// Decides by a lone bucket what is more than a [charge](Self::charge_alone): another tier, an operation that does not
-    /// just take units, or a late timer. The charge is one of the call's.
-    #[inline(never)]
-    fn decide_in(
-        &self,
-        lone: &LoneLimit,
-        charge: &Charge<'_>,
-        late: Duration,
-    ) -> Result<Decision, LimiterError> {
-        let op = charge.op.of_limit(self.limit_identity())?;
-        check_block(op)?;
-        if matches!(op, OpRef::Block(_)) {
-            let limits = unpoisoned(self.0.limits.lock());
-            let made = self.0.locked(&limits);
-            made.map_err(|error| LimiterError::unsupported(error.to_string()))?;
-        }
-        // A lone bucket has no window to count in, and may be a queue.
-        if !self.supports(op) {
-            return Err(unsupported(op));
-        }
-        self.decide_alone(lone, &charge.op(op), late)
+    fn decide(&self, key: &Key, op: OpRef<'_>) -> Result<Decision, LimiterError> {
+        let Pending::Ready(decided) = self.call(&Call::of(&[Charge::new(key, op)]));
+        decided
     }
 
     fn decide_locked(
@@ -467,15 +431,9 @@ impl LocalLimiter {
         charge: &Charge<'_>,
         call: &Call<'_>,
     ) -> Result<Decision, LimiterError> {
-        match self.0.locked.get() {
-            Some(locked) => locked.table().decide(&locked.limit, charge, call),
-            None => Err(charge.tier.unknown()),
-        }
-    }
-
-    fn supports(&self, op: OpRef<'_>) -> bool {
-        !matches!(op, OpRef::Count(_) | OpRef::Spend(_))
-            || self.with_limits(|limits| limits.supports(op))
+        let LockedLimit { table, limit } =
+            self.0.locked.get().expect("it was made with the limiter");
+        table.decide(limit, charge, call)
     }
 
     /// The quota and the lock-free table, if that table is in use.
@@ -486,73 +444,60 @@ impl LocalLimiter {
     }
 
     /// Decides any operation by a lone bucket, or by a request's own quota, the only other tier of a
-    /// lock-free table.
+    /// lock-free table. Checks for blocks by hand, which are not in that table.
+    #[cold]
+    #[inline(never)]
     fn decide_alone(
         &self,
         lone: &LoneLimit,
         charge: &Charge<'_>,
         late: Duration,
     ) -> Result<Decision, LimiterError> {
-        let tier = charge.tier;
-        if tier.request().is_none() && !tier.is_default() {
-            return Err(tier.unknown());
+        // A limiter outside of a store has no part in a receipt of several limits.
+        let op = charge.op.of_limit(0)?;
+        let quota = lone.bucket.read();
+        let chosen = quota.limits.choose(charge.tier, charge.class, op)?;
+        if matches!(op, OpRef::Block(_)) {
+            let limits = unpoisoned(self.0.limits.lock());
+            let made = self.0.locked(&limits);
+            made.map_err(|error| LimiterError::unsupported(error.to_string()))?;
         }
         let time = ClockReading::alike(self.0.clock.now()).for_timer(late);
-        let bucket = lone.bucket.read();
-        let chosen = match tier.request() {
-            Some(request) => Chosen::Request(bucket.own.fit(request)),
-            None => Chosen::Tier(0),
-        };
-        let chosen = chosen.in_class(charge.class);
-        Ok(self.decide_rarely(charge, time, (&lone.table, &bucket), chosen))
-    }
-
-    /// Decides any operation by any quota. Checks for blocks by hand, which are not in the table.
-    #[cold]
-    #[inline(never)]
-    fn decide_rarely(
-        &self,
-        charge: &Charge<'_>,
-        time: ClockReading,
-        (table, quota): (&LockFree, &SingleBucket),
-        chosen: Chosen,
-    ) -> Decision {
-        let (op, hash) = (charge.op, self.0.hasher.hash(charge.key));
+        let hash = self.0.hasher.hash(charge.key);
         let blocked = self.0.block_of(charge, hash, time.now);
         let instead = instead_of(op).filter(|_| blocked > 0);
-        let chosen = chosen.by_receipt(op, 1, Some(&quota.own));
         let request = match chosen.of_all() {
             Chosen::Request(fitted) => quota.of_request(fitted),
             _ => None,
         };
         let measured = request.as_ref().unwrap_or(&quota.measured);
         let done = instead.unwrap_or(op);
-        let decision = table.decide_in(chosen.class(), hash, time, measured, done);
+        let decision = lone.decide_in(chosen.class(), hash, time, measured, done);
         let decision = decision.in_tier(chosen.index());
-        match op {
+        Ok(match op {
             OpRef::Refund(..) | OpRef::Settle(..) => decision,
             _ => denied_for(decision, blocked),
-        }
+        })
+    }
+
+    fn limits(&self) -> Arc<TierSet> {
+        unpoisoned(self.0.limits.lock()).clone()
     }
 
     /// The store in which the limiter counts, and its limit there.
     fn stored(&self) -> Option<&LockedLimit> {
         let locked = self.0.locked.get();
-        locked.filter(|locked| locked.table().is_shared())
+        locked.filter(|locked| locked.table.is_shared())
     }
 
     fn from_parts(
-        limits: TierSet,
+        limits: Arc<TierSet>,
         capacity: Capacity,
         clock: SharedClock,
         hasher: KeyHasher,
     ) -> Result<Self, ConfigError> {
-        let limits = Arc::new(limits);
         let instants = match limits.single_bucket() {
-            Some(quota) => Some(LoneLimit {
-                bucket: ChangingLimits::new(quota),
-                table: LockFree::try_new(capacity, clock.now())?,
-            }),
+            Some(quota) => Some(LoneLimit::try_new(quota, capacity, clock.now())?),
             None => None,
         };
         let inner = Inner {
@@ -574,15 +519,16 @@ impl LocalLimiter {
     /// A limiter that counts in a store.
     fn in_store(limits: TierSet, name: Option<&str>, store: &LocalStore) -> Self {
         let limits = Arc::new(limits);
-        let locked = LockedLimit::new(store.clone(), name, &limits);
+        let table = Arc::clone(&store.0);
+        let limit = table.limit(name, Arc::clone(&limits));
         Self(Arc::new(Inner {
             policies: limits.default_tier().policies.clone(),
-            clock: store.table().clock.clone(),
-            hasher: store.table().hasher.clone(),
+            clock: table.clock.clone(),
+            hasher: table.hasher.clone(),
             capacity: Capacity::NONE,
             limits: Mutex::new(limits),
             instants: None,
-            locked: OnceLock::from(locked),
+            locked: OnceLock::from(LockedLimit { table, limit }),
             counts_locked: AtomicBool::new(true),
         }))
     }
@@ -597,15 +543,9 @@ impl LocalLimiter {
                 "max_keys of a limiter in a store is the store's: set it there",
             ));
         }
-        let limits = unpoisoned(inner.limits.lock());
         let capacity = Capacity::checked(max_keys, inner.capacity.log_times)?;
-        let hasher = KeyHasher::new(None);
-        Self::from_parts(
-            TierSet::clone(&limits),
-            capacity,
-            inner.clock.clone(),
-            hasher,
-        )
+        let (clock, hasher) = (inner.clock.clone(), KeyHasher::new(None));
+        Self::from_parts(self.limits(), capacity, clock, hasher)
     }
 
     /// The number of keys that are not fresh. A limiter that takes a lock counts each quota of a key, and each block.
@@ -616,10 +556,9 @@ impl LocalLimiter {
     pub fn tracked_keys(&self) -> usize {
         let now = self.0.clock.now();
         let instants = self.instants();
-        let instants =
-            instants.map(|lone| (lone.table).live_keys(&lone.bucket.read().measured.0, now));
+        let instants = instants.map(|lone| lone.live_keys(now));
         let locked = self.0.locked.get();
-        let locked = locked.map(|locked| locked.store.tracked_keys());
+        let locked = locked.map(|locked| locked.table.live_states());
         instants.unwrap_or(0) + locked.unwrap_or(0)
     }
 
@@ -629,9 +568,9 @@ impl LocalLimiter {
     /// it is the [store's](LocalStore::evictions) number.
     pub fn evictions(&self) -> u64 {
         let instants = self.0.instants.as_ref();
-        let instants = instants.map(|lone| lone.table.evictions());
+        let instants = instants.map(LoneLimit::evictions);
         let locked = self.0.locked.get();
-        let locked = locked.map(|locked| locked.store.evictions());
+        let locked = locked.map(|locked| locked.table.evictions());
         instants.unwrap_or(0) + locked.unwrap_or(0)
     }
 
@@ -667,9 +606,7 @@ impl LocalLimiter {
             (Some(lone), Some(bucket)) => lone.change(bucket, &kept, inner.clock.now()),
             _ => {
                 match inner.locked.get() {
-                    Some(LockedLimit { store, limit }) => {
-                        store.table().replace(limit, Arc::clone(&limits));
-                    }
+                    Some(LockedLimit { table, limit }) => table.replace(limit, Arc::clone(&limits)),
                     None => drop(inner.locked(&limits)?),
                 }
                 inner.counts_locked.store(true, Ordering::Release);
@@ -679,12 +616,6 @@ impl LocalLimiter {
         Ok(())
     }
 
-    /// Reads the limits in force.
-    pub(crate) fn with_limits<T>(&self, read: impl FnOnce(&TierSet) -> T) -> T {
-        let limits = unpoisoned(self.0.limits.lock());
-        read(&limits)
-    }
-
     /// Applies operations of several limiters of one store in one step.
     pub(crate) fn decide_many<'a>(
         of: impl Fn(usize) -> Option<&'a Self>,
@@ -692,36 +623,8 @@ impl LocalLimiter {
     ) -> Result<Decision, LimiterError> {
         StoreTable::decide_many(call, |charge| {
             let locked = of(charge.index())?.stored()?;
-            Some((locked.table(), &locked.limit))
+            Some((&*locked.table, &locked.limit))
         })
-    }
-
-    pub(crate) fn shares_store_with(&self, other: &Self) -> bool {
-        match (self.stored(), other.stored()) {
-            (Some(own), Some(other)) => own.store.is(&other.store),
-            _ => false,
-        }
-    }
-
-    /// The identity of this limiter's part in a receipt of several limits; 0 for a limiter outside a store, which
-    /// has none.
-    fn limit_identity(&self) -> u64 {
-        self.stored()
-            .map_or(0, |locked| locked.table().identity_of(&locked.limit))
-    }
-
-    /// Whether both count with the same counters of one store.
-    pub(crate) fn counts_with(&self, other: &Self) -> bool {
-        match (self.stored(), other.stored()) {
-            (Some(own), Some(other)) => own.limit.counts_with(&other.limit),
-            _ => false,
-        }
-    }
-
-    /// Whether the limiter is in a store and has quotas for this tier.
-    pub(crate) fn has_tier(&self, tier: &Tier) -> bool {
-        self.stored()
-            .is_some_and(|locked| locked.limit.read().limits.knows(tier))
     }
 }
 
@@ -748,7 +651,7 @@ impl Limiter for LocalLimiter {
         {
             return Pending::Ready(Ok(charged.decision()));
         }
-        Pending::Ready(self.decide_in(lone, charge, call.late))
+        Pending::Ready(self.decide_alone(lone, charge, call.late))
     }
 
     fn policies(&self) -> &[Policy] {
@@ -760,13 +663,65 @@ impl Limiter for LocalLimiter {
     }
 
     fn facts(&self) -> Facts {
-        let mut facts = self.with_limits(TierSet::facts).identified_by(&self.0);
+        let mut facts = self.limits().facts().identified_by(&self.0);
         facts.answers_at_once = true;
         facts
     }
 
     fn internals(&self) -> Option<&dyn Internals> {
         Some(self)
+    }
+}
+
+impl Internals for LocalLimiter {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn check(&self, all: &[&dyn Internals]) -> Result<(), ConfigError> {
+        let refused = |fault| Err(ConfigError::new(ConfigErrorKind::Joint, fault));
+        let own = self.stored().map(|own| &own.table);
+        let in_store = all_typed::<Self>(all)?.into_iter().map(|one| {
+            let stored = one.stored()?;
+            own.is_some_and(|own| Arc::ptr_eq(own, &stored.table))
+                .then_some(stored)
+        });
+        let Some(all) = in_store.collect::<Option<Vec<_>>>() else {
+            return refused(
+                "limiters in this process are charged together only in one store: make a LocalStore, and \
+                 end each builder with build_in(&store)",
+            );
+        };
+        let mut others = all.iter().enumerate();
+        if others.any(|(at, one)| {
+            all[..at]
+                .iter()
+                .any(|other| one.limit.counts_with(&other.limit))
+        }) {
+            return refused("one limit is in the list twice, or two are of one name");
+        }
+        Ok(())
+    }
+
+    fn knows(&self, tier: &Tier) -> bool {
+        self.stored()
+            .is_some_and(|locked| locked.limit.read().limits.knows(tier))
+    }
+
+    fn call_list<'a>(
+        &self,
+        of: &dyn Fn(usize) -> Option<&'a dyn Internals>,
+        call: &Call<'_>,
+    ) -> Pending<BoxedFuture> {
+        Pending::Ready(Self::decide_many(|limit| of(limit)?.typed(), call))
+    }
+
+    fn replace_quota(&self, name: &str, quota: OwnedQuota) -> Result<(), ConfigError> {
+        self.set_quota(name, quota)
+    }
+
+    fn quota(&self, name: &str) -> Option<Quota> {
+        self.limits().quota(name)
     }
 }
 
@@ -785,8 +740,8 @@ impl<Q: IntoQuotas> IntoLimiter<FromQuota> for Q {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(LockedLimit { store, limit }) = self.locked.get() {
-            store.table().leave(limit);
+        if let Some(LockedLimit { table, limit }) = self.locked.get() {
+            table.leave(limit);
         }
     }
 }

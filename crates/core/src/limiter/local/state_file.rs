@@ -19,7 +19,6 @@ use std::{
 use super::{
     LocalLimiter, LocalLimiterBuilder, LocalStore, LocalStoreBuilder,
     eviction::scattered,
-    lock_free_bucket_table::LoneLimit,
     store::{ONLY_LIMIT, SavedEntry, SavedLimit, StoreTable, StoredCounters, changed},
 };
 use crate::{
@@ -27,9 +26,8 @@ use crate::{
     clock::{ClockReading, Timestamp},
     error::ConfigError,
     hash::{KeyHash, KeyHasher},
-    limiter::limits_in_force::{CounterLabel, TierSet},
+    limiter::limits_in_force::CounterLabel,
     little_endian::{push_bytes, push_u32, push_u64, take_bytes, take_u8, take_u32, take_u64},
-    lock::unpoisoned,
     log::{self, Code},
 };
 
@@ -57,7 +55,7 @@ impl LocalLimiter {
             ));
         }
         let time = inner.clock.read();
-        let limits = self.limits_in_force();
+        let limits = self.limits();
         let header = FileHeader {
             hash_key: inner.hasher.key(),
             limiters: 1,
@@ -71,10 +69,9 @@ impl LocalLimiter {
         write(to, &header, time, |writer| {
             if let Some(lone) = self.instants() {
                 let counters = StoredCounters::alone(&inner.hasher, Arc::clone(&limits));
-                let fresh = lone.table.fresh(&lone.bucket.read().measured.0, time.now);
-                let count = lone.table.len();
+                let (fresh, count) = (lone.fresh(time.now), lone.len());
                 for entry in (0..count).map(scattered(count)) {
-                    lone.table.visit(entry, fresh, |tag, instant| {
+                    lone.visit(entry, fresh, |tag, instant| {
                         let state = State::Instant(instant);
                         let weight = limits.eviction_weight(0, &state, time);
                         writer.entry((counters.lone_tag(tag), ONLY_LIMIT), weight, &state, time);
@@ -83,7 +80,7 @@ impl LocalLimiter {
                 }
             }
             match inner.locked.get() {
-                Some(locked) => writer.entries_of(locked.table(), time),
+                Some(locked) => writer.entries_of(&locked.table, time),
                 None => Ok(()),
             }
         })
@@ -99,10 +96,6 @@ impl LocalLimiter {
         replace_file(path.as_ref(), |file| self.save(file))
     }
 
-    fn limits_in_force(&self) -> Arc<TierSet> {
-        unpoisoned(self.0.limits.lock()).clone()
-    }
-
     /// Restores the entries of a file about this limit. The limiter has no keys yet.
     fn restore_entries(
         &self,
@@ -110,7 +103,7 @@ impl LocalLimiter {
         reader: &mut BlockReader<impl Read>,
     ) -> Result<(), RestoreError> {
         let inner = &*self.0;
-        let limits = self.limits_in_force();
+        let limits = self.limits();
         let own = limits.labels();
         saved.check(&own)?;
         let time = inner.clock.read();
@@ -120,23 +113,22 @@ impl LocalLimiter {
             match self.instants() {
                 _ if starts_afresh => {}
                 // The count of a former quota becomes one of a key that nobody asks for.
-                Some(LoneLimit { bucket, table }) if entry.weight.blocked_until() == 0 => {
+                Some(lone) if entry.weight.blocked_until() == 0 => {
                     let key = KeyHash::of_tag(counters.lone_tag(entry.tag));
-                    let bucket = &bucket.read().measured.0;
-                    table.restore(bucket, key, time.now, *entry.state.as_instant());
+                    lone.restore(key, time.now, *entry.state.as_instant());
                 }
                 _ => {
                     let locked = inner.locked(&limits)?;
-                    locked.table().restore_entry(entry, time.as_nanos());
+                    locked.table.restore_entry(entry, time.as_nanos());
                 }
             }
             Ok(())
         })?;
         // The keys of a larger bucket. All other tables clamp a key when a request comes.
-        if let Some(LoneLimit { bucket, table }) = self.instants()
+        if let Some(lone) = self.instants()
             && own != saved.labels
         {
-            table.fit_to(&bucket.read().measured.0, time.now);
+            lone.fit(time.now);
         }
         Ok(())
     }
@@ -190,7 +182,7 @@ impl LocalStore {
     /// If `to` cannot be written, or a limiter of the store has no
     /// [name](crate::limiter::LocalLimiterBuilder::name), and the next process could not find its counts.
     pub fn save(&self, to: impl Write) -> Result<Saved, SaveError> {
-        let (table, time) = (self.table(), self.clock().read());
+        let (table, time) = (&*self.0, self.clock().read());
         let (limiters, limits) = table.saved().map_err(|quota| {
             SaveError::new(
                 SaveErrorKind::Unnamed,
@@ -238,7 +230,7 @@ impl LocalStoreBuilder {
         let header = FileHeader::read(&mut reader)?;
         header.check_store()?;
         let store = self.build_with(KeyHasher::of_key(header.hash_key))?;
-        let (table, time) = (store.table(), store.clock().read());
+        let (table, time) = (&*store.0, store.clock().read());
         let numbers = table.restore_limits(header.limiters, header.limits);
         reader.entries(time, |entry| {
             // 0 for entries of limits that had left.

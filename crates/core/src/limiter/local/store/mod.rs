@@ -59,7 +59,7 @@ use crate::{
 ///
 /// A clone is a handle to the same table.
 #[derive(Clone)]
-pub struct LocalStore(Arc<StoreTable>);
+pub struct LocalStore(pub(super) Arc<StoreTable>);
 
 impl LocalStore {
     /// A store with the default settings.
@@ -70,17 +70,6 @@ impl LocalStore {
     pub fn new() -> Self {
         let built = Self::builder().build();
         built.expect("the default settings are accepted")
-    }
-
-    /// A store, or the table of a limiter whose keys have this number of states.
-    pub(super) fn from_parts(
-        capacity: Capacity,
-        states: Option<usize>,
-        clock: SharedClock,
-        hasher: KeyHasher,
-    ) -> Result<Self, ConfigError> {
-        let table = StoreTable::try_new(capacity, states, clock, hasher)?;
-        Ok(Self(Arc::new(table)))
     }
 
     /// The number of counts and blocks, of all limits, that are not fresh or over.
@@ -101,10 +90,6 @@ impl LocalStore {
     #[doc(hidden)]
     pub fn clock(&self) -> &SharedClock {
         &self.0.clock
-    }
-
-    pub(super) fn table(&self) -> &StoreTable {
-        &self.0
     }
 
     /// Whether both are handles to one table.
@@ -194,6 +179,7 @@ impl LocalStoreBuilder {
 
     pub(super) fn build_with(self, hasher: KeyHasher) -> Result<LocalStore, ConfigError> {
         let capacity = Capacity::checked(self.max_keys, self.max_log_times)?;
-        LocalStore::from_parts(capacity, None, self.clock, hasher)
+        let table = StoreTable::try_new(capacity, None, self.clock, hasher)?;
+        Ok(LocalStore(Arc::new(table)))
     }
 }

@@ -1,13 +1,13 @@
 //! A shard of a store's table: entries of one state each, of all limits; the counters of a limit there; and locks of
 //! several shards, taken in ascending order to avoid deadlocks.
 
-use std::{collections::TryReserveError, mem, sync::Arc};
+use std::{borrow::Cow, collections::TryReserveError, mem, sync::Arc};
 
 use crate::{
     algorithm::{EvictionWeight, State, States},
     hash::{KeyHash, KeyHasher},
     limiter::{
-        limits_in_force::{ChangingLimits, InForce, TierSet},
+        limits_in_force::{ChangingLimits, TierSet},
         local::eviction::{
             self, ENTRIES_SEARCHED, EntryIndex, LOGS_SEARCHED, candidates, scattered,
         },
@@ -421,8 +421,8 @@ impl StoredLimit {
 
     /// The quotas in force.
     #[inline]
-    pub(in super::super) fn read(&self) -> InForce<'_, Arc<StoredCounters>> {
-        self.live.read_unlocked()
+    pub(in super::super) fn read(&self) -> Cow<'_, Arc<StoredCounters>> {
+        self.live.read()
     }
 
     /// Whether both count with the same counters.

@@ -1,6 +1,7 @@
 //! The table of a store: the states of many limits under the locks of its shards, and the limits that are in it.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     iter,
     sync::{
@@ -26,7 +27,7 @@ use crate::{
     limiter::{
         apply_operation::Block,
         call::{Call, Charge},
-        limits_in_force::{ChangingLimits, CounterLabel, InForce, NamedQuota, TierSet},
+        limits_in_force::{ChangingLimits, CounterLabel, NamedQuota, TierSet},
         local::eviction::{Capacity, LogBudget},
     },
     lock::unpoisoned,
@@ -66,7 +67,7 @@ pub(crate) struct StoreTable {
 
 impl StoreTable {
     /// The table of a store, or of a limiter whose keys have this number of states.
-    pub(super) fn try_new(
+    pub(crate) fn try_new(
         capacity: Capacity,
         states: Option<usize>,
         clock: SharedClock,
@@ -236,7 +237,7 @@ impl StoreTable {
         &self,
         limits: impl Iterator<
             Item = (
-                &'a (&'a StoredLimit, InForce<'a, Arc<StoredCounters>>),
+                &'a (&'a StoredLimit, Cow<'a, Arc<StoredCounters>>),
                 &'a Charge<'a>,
             ),
         >,
@@ -400,13 +401,13 @@ impl StoreTable {
     }
 
     /// The number of states and blocks that are not fresh. Walks the whole table.
-    pub(super) fn live_states(&self) -> usize {
+    pub(crate) fn live_states(&self) -> usize {
         let now = self.clock.now().as_nanos();
         let shards = self.shards.iter();
         shards.map(|shard| lock(shard).live_states(now)).sum()
     }
 
-    pub(super) fn evictions(&self) -> u64 {
+    pub(crate) fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::Relaxed)
     }
 
