@@ -422,8 +422,11 @@ impl LocalLimiter {
     }
 
     fn decide(&self, key: &Key, op: OpRef<'_>) -> Result<Decision, LimiterError> {
-        let Pending::Ready(decided) = self.call(&Call::of(&[Charge::new(key, op)]));
-        decided
+        let charge = Charge::new(key, op);
+        match self.instants() {
+            Some(lone) => self.decide_alone(lone, &charge, Duration::ZERO),
+            None => self.decide_locked(&charge, &Call::of(&[])),
+        }
     }
 
     fn decide_locked(
