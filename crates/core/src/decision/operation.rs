@@ -9,9 +9,11 @@ use crate::{decision::Receipt, error::LimiterError};
 /// While a key is blocked, all operations are denied, whatever the cost, except
 /// [`Settle`](Self::Settle), [`Refund`](Self::Refund), [`Reset`](Self::Reset) and a
 /// [`Block`](Self::Block) that ends the block.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// It owns the receipt of an earlier charge, or borrows it, as an [`OpRef`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Op {
+pub enum Op<R = Receipt> {
     /// Take this many units if they are available, all or nothing. Where the limiter
     /// [blocks](crate::limiter::LocalLimiterBuilder::block_for), a denial of a cost that could fit
     /// starts a block.
@@ -48,13 +50,13 @@ pub enum Op {
     /// End the reservation with this receipt at this many units: a surplus is refunded, missing units
     /// are [spent](Self::Spend). If the limiter blocks, units above 0 count towards the block. The outcome is never a
     /// denial.
-    Settle(u64, Receipt),
+    Settle(u64, R),
     /// Refund this many units. With the receipt of the decision that charged them, at most that
     /// decision's charge returns to the counters that it was taken from. Without a receipt, the units
     /// return to the newest charge.
     ///
     /// Use a receipt for one refund only: limiters do not record which receipts were used.
-    Refund(u64, Option<Receipt>),
+    Refund(u64, Option<R>),
     /// Deny the key everything for this time from now on; zero ends a block. More than 18 years are an error.
     Block(Duration),
     /// Forget the key and end its block.
@@ -62,50 +64,16 @@ pub enum Op {
 }
 
 /// An [`Op`] that borrows its receipt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OpRef<'a> {
-    /// [`Op::Acquire`].
-    Acquire(u64),
-    /// [`Op::Reserve`].
-    Reserve(u64),
-    /// [`Op::Deny`].
-    Deny(u64),
-    /// [`Op::AcquireUpTo`].
-    AcquireUpTo(u64),
-    /// [`Op::Peek`].
-    Peek(u64),
-    /// [`Op::Hit`].
-    Hit(u64),
-    /// [`Op::Spend`].
-    Spend(u64),
-    /// [`Op::Count`].
-    Count(u64),
-    /// [`Op::Settle`].
-    Settle(u64, &'a Receipt),
-    /// [`Op::Refund`].
-    Refund(u64, Option<&'a Receipt>),
-    /// [`Op::Block`].
-    Block(Duration),
-    /// [`Op::Reset`].
-    Reset,
-}
+pub type OpRef<'a> = Op<&'a Receipt>;
 
 impl Op {
     /// Whether it may return units or move a block: then a cached denial may be wrong.
     #[doc(hidden)]
     pub const fn may_end_denials(&self) -> bool {
-        match self {
-            Self::Refund(..) | Self::Settle(..) | Self::Block(_) | Self::Reset => true,
-            Self::Acquire(_)
-            | Self::Reserve(_)
-            | Self::Deny(_)
-            | Self::AcquireUpTo(_)
-            | Self::Peek(_)
-            | Self::Hit(_)
-            | Self::Spend(_)
-            | Self::Count(_) => false,
-        }
+        matches!(
+            self,
+            Self::Refund(..) | Self::Settle(..) | Self::Block(_) | Self::Reset
+        )
     }
 
     /// The letter of the operation in calls of a store's script, and its cost there.
@@ -132,44 +100,17 @@ impl Op {
 
     /// The operation as a [charge](crate::limiter::Charge) has it.
     #[inline]
-    pub const fn as_ref(&self) -> OpRef<'_> {
-        match self {
-            Self::Acquire(cost) => OpRef::Acquire(*cost),
-            Self::Reserve(cost) => OpRef::Reserve(*cost),
-            Self::Deny(cost) => OpRef::Deny(*cost),
-            Self::AcquireUpTo(most) => OpRef::AcquireUpTo(*most),
-            Self::Peek(cost) => OpRef::Peek(*cost),
-            Self::Hit(cost) => OpRef::Hit(*cost),
-            Self::Spend(units) => OpRef::Spend(*units),
-            Self::Count(units) => OpRef::Count(*units),
-            Self::Settle(cost, receipt) => OpRef::Settle(*cost, receipt),
-            Self::Refund(cost, receipt) => OpRef::Refund(*cost, receipt.as_ref()),
-            Self::Block(length) => OpRef::Block(*length),
-            Self::Reset => OpRef::Reset,
-        }
+    pub fn as_ref(&self) -> OpRef<'_> {
+        self.with_receipt(|own| own)
     }
 
-    /// A bit for the kind of the operation.
-    pub(crate) const fn bit(&self) -> u16 {
-        let kind = match self {
-            Self::Acquire(_) => 0,
-            Self::Reserve(_) => 1,
-            Self::Deny(_) => 2,
-            Self::AcquireUpTo(_) => 3,
-            Self::Peek(_) => 4,
-            Self::Hit(_) => 5,
-            Self::Spend(_) => 6,
-            Self::Count(_) => 7,
-            Self::Settle(..) => 8,
-            Self::Refund(..) => 9,
-            Self::Block(_) => 10,
-            Self::Reset => 11,
-        };
-        1 << kind
+    /// A bit for the kind of the operation: that of its letter.
+    pub(crate) fn bit(&self) -> u32 {
+        1 << (self.letter_and_cost().0.as_bytes()[0] - b'a')
     }
 
     #[doc(hidden)]
-    pub const fn receipt(&self) -> Option<&Receipt> {
+    pub fn receipt(&self) -> Option<&Receipt> {
         self.as_ref().receipt()
     }
 
@@ -184,23 +125,31 @@ impl Op {
     }
 }
 
+impl<R> Op<R> {
+    /// The operation with what this makes of its receipt.
+    #[inline]
+    fn with_receipt<'o, T>(&'o self, receipt: impl FnOnce(&'o R) -> T) -> Op<T> {
+        match self {
+            Self::Acquire(cost) => Op::Acquire(*cost),
+            Self::Reserve(cost) => Op::Reserve(*cost),
+            Self::Deny(cost) => Op::Deny(*cost),
+            Self::AcquireUpTo(most) => Op::AcquireUpTo(*most),
+            Self::Peek(cost) => Op::Peek(*cost),
+            Self::Hit(cost) => Op::Hit(*cost),
+            Self::Spend(units) => Op::Spend(*units),
+            Self::Count(units) => Op::Count(*units),
+            Self::Settle(cost, own) => Op::Settle(*cost, receipt(own)),
+            Self::Refund(cost, own) => Op::Refund(*cost, own.as_ref().map(receipt)),
+            Self::Block(length) => Op::Block(*length),
+            Self::Reset => Op::Reset,
+        }
+    }
+}
+
 impl<'a> OpRef<'a> {
     /// The operation with a receipt of its own.
     pub fn to_owned(self) -> Op {
-        match self {
-            Self::Acquire(cost) => Op::Acquire(cost),
-            Self::Reserve(cost) => Op::Reserve(cost),
-            Self::Deny(cost) => Op::Deny(cost),
-            Self::AcquireUpTo(most) => Op::AcquireUpTo(most),
-            Self::Peek(cost) => Op::Peek(cost),
-            Self::Hit(cost) => Op::Hit(cost),
-            Self::Spend(units) => Op::Spend(units),
-            Self::Count(units) => Op::Count(units),
-            Self::Settle(cost, receipt) => Op::Settle(cost, receipt.clone()),
-            Self::Refund(cost, receipt) => Op::Refund(cost, receipt.cloned()),
-            Self::Block(length) => Op::Block(length),
-            Self::Reset => Op::Reset,
-        }
+        self.with_receipt(|own| Receipt::clone(own))
     }
 
     /// The units of the operation; 0 for one without.
@@ -231,15 +180,6 @@ impl<'a> OpRef<'a> {
         }
     }
 
-    /// The operation with another receipt in place of its own.
-    const fn with_receipt(self, receipt: &'a Receipt) -> Self {
-        match self {
-            Self::Settle(cost, _) => Self::Settle(cost, receipt),
-            Self::Refund(cost, _) => Self::Refund(cost, Some(receipt)),
-            other => other,
-        }
-    }
-
     /// The operation with the part that the limit with this identity has in a receipt of several limits. An operation
     /// without such a receipt needs no change.
     ///
@@ -263,6 +203,6 @@ impl<'a> OpRef<'a> {
                  among them: refund it by their JointLimiter with their keys, or by one of its limiters()",
             )
         })?;
-        Ok(self.with_receipt(own))
+        Ok(self.with_receipt(|_| own))
     }
 }

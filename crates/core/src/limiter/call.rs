@@ -102,7 +102,7 @@ impl OwnedCharge {
 
     /// The charge, borrowed.
     #[inline]
-    pub const fn as_ref(&self) -> Charge<'_> {
+    pub fn as_ref(&self) -> Charge<'_> {
         Charge {
             limit: self.limit,
             key: &self.key,

@@ -186,7 +186,7 @@ pub trait Limiter: Send + Sync + 'static {
 #[non_exhaustive]
 pub struct Facts {
     /// A bit for each kind of operation.
-    ops: u16,
+    ops: u32,
     /// Whether [`Op::Deny`] and [`Op::Settle`] may start a block. If a limiter never blocks, layers save the
     /// operations that report denials, and responses whose cost equals the reservation.
     pub blocks: bool,
@@ -212,7 +212,7 @@ impl Facts {
     /// The facts of a limiter that supports all operations, may block, and knows no classes of requests.
     pub fn new() -> Self {
         Self {
-            ops: u16::MAX,
+            ops: u32::MAX,
             blocks: true,
             classes: Err(ConfigError::new(
                 ConfigErrorKind::Priority,
@@ -239,7 +239,7 @@ impl Facts {
     }
 
     /// Whether the limiter supports operations like `op`.
-    pub const fn supports(&self, op: &Op) -> bool {
+    pub fn supports(&self, op: &Op) -> bool {
         self.ops & op.bit() != 0
     }
 
