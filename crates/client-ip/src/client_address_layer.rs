@@ -110,7 +110,7 @@ where
         match self.layer.client_ip.resolve(&parts) {
             Ok(address) => drop(parts.extensions.insert(address)),
             Err(error) if !self.layer.reported.swap(true, Ordering::Relaxed) => {
-                log::report(Code::AddressUnavailable, &error.to_string());
+                log::report(Code::ADDRESS_UNAVAILABLE, &error.to_string());
             }
             Err(_) => {}
         }

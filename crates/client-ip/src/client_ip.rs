@@ -188,7 +188,7 @@ impl ClientIp {
             name,
             syntax,
             prefix: IpPrefix::new(),
-            header_watch: Arc::new(Watch::new(Code::ProxyHeaderMissing)),
+            header_watch: Arc::new(Watch::new(Code::PROXY_HEADER_MISSING)),
         }
     }
 
@@ -214,7 +214,7 @@ impl ClientIp {
     /// ```
     pub fn header(mut self, header: ClientIpHeader) -> Self {
         (self.name, self.syntax) = header.into_parts();
-        self.header_watch = Arc::new(Watch::new(Code::ProxyHeaderMissing));
+        self.header_watch = Arc::new(Watch::new(Code::PROXY_HEADER_MISSING));
         self
     }
 

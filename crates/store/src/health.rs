@@ -180,12 +180,12 @@ impl StoreWatch {
             let text = format!(
                 "a limiter's key in {store} contains a value that no limiter wrote: {error}; {advice}"
             );
-            let code = owner.code(Code::RedisForeignValue, Code::StoreForeignValue);
+            let code = owner.code(Code::REDIS_FOREIGN_VALUE, Code::STORE_FOREIGN_VALUE);
             log::report(code, &text);
         } else if !is_open && self.lock().strain_is_news(reason, Instant::now()) {
             let text =
                 format!("requests are decided without {store}, though it is not down: {error}");
-            log::report(owner.code(Code::RedisSlow, Code::StoreSlow), &text);
+            log::report(owner.code(Code::REDIS_SLOW, Code::STORE_SLOW), &text);
         }
     }
 
@@ -237,8 +237,8 @@ impl StoreWatch {
             Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
         };
         let (down, back) = (
-            owner.code(Code::RedisDown, Code::StoreDown),
-            owner.code(Code::RedisBack, Code::StoreBack),
+            owner.code(Code::REDIS_DOWN, Code::STORE_DOWN),
+            owner.code(Code::REDIS_BACK, Code::STORE_BACK),
         );
         match (change, server) {
             (Change::Opened { cause }, None) => (
@@ -307,7 +307,7 @@ impl StoreWatch {
             if called.is_err() && !mem::replace(&mut self.lock().has_panicked, true) {
                 let text = "the listener of `on_health_change` panicked; it is called again at the \
                             next change";
-                log::report(Code::ListenerPanicked, text);
+                log::report(Code::LISTENER_PANICKED, text);
             }
         }
     }

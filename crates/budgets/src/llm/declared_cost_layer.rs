@@ -352,7 +352,7 @@ fn log_missing_timer() {
         let text = "to wait for the bodies of requests, a DeclaredLayer needs a tokio runtime with a timer: call \
                     `enable_time` or `enable_all` of its builder; until then the layer inside reserves by the part \
                     that is there";
-        log::report(Code::BodyUnread, text);
+        log::report(Code::BODY_UNREAD, text);
     }
 }
 

@@ -312,7 +312,7 @@ impl Renderer {
                 "two layers limit by a policy named {name:?}, which clients cannot distinguish: give one \
                  of their quotas a name of its own, `.named(\"...\")`, or remove one if they are the same"
             );
-            log::report(Code::SamePolicyName, &fault);
+            log::report(Code::SAME_POLICY_NAME, &fault);
         }
     }
 }

@@ -368,7 +368,7 @@ impl TierSet {
                      share no count: list the quotas of all tiers in one order",
                     default.policies[at].name()
                 );
-                log::report(Code::TiersCrossed, &fault);
+                log::report(Code::TIERS_CROSSED, &fault);
             }
         }
     }

@@ -698,7 +698,7 @@ impl OwnQuota {
                 "{request:?} has room that means nothing to the quota {name:?}: a token bucket has a \
                  burst, a leaky bucket a queue, nothing else either"
             );
-            return log::report(Code::RequestQuotaMisplaced, &fault);
+            return log::report(Code::REQUEST_QUOTA_MISPLACED, &fault);
         }
         let Fitted { capacity, interval } = fitted;
         let fault = format!(
@@ -706,7 +706,7 @@ impl OwnQuota {
              once, one in {interval} nanoseconds: give the limiter a larger quota, or a tier with one, \
              in which as much fits"
         );
-        log::report(Code::RequestQuotaCut, &fault);
+        log::report(Code::REQUEST_QUOTA_CUT, &fault);
     }
 }
 

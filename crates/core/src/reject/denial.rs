@@ -269,7 +269,7 @@ fn report(error: &LimiterError) {
         let source = error.source().map(|source| format!(": {source}"));
         let source = source.unwrap_or_default();
         log::report(
-            Code::LimiterFailing,
+            Code::LIMITER_FAILING,
             &format!("the limiter of a handler cannot decide: {error}{source}"),
         );
     }

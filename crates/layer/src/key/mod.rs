@@ -195,7 +195,7 @@ pub struct MatchedRoute;
 
 /// Whether any request has matched a route; the extractor itself has no room for it.
 #[cfg(feature = "axum")]
-static ROUTES: Watch = Watch::new(Code::NoRouteMatched);
+static ROUTES: Watch = Watch::new(Code::NO_ROUTE_MATCHED);
 
 #[cfg(feature = "axum")]
 impl KeyExtractor for MatchedRoute {

@@ -207,6 +207,6 @@ fn log_missing_timer() {
         let text = "to wait for the bodies of requests, a McpBodyLayer needs a tokio runtime with a timer: call \
                     `enable_time` or `enable_all` of its builder; until then requests whose bodies arrive late are \
                     refused";
-        log::report(Code::BodyUnread, text);
+        log::report(Code::BODY_UNREAD, text);
     }
 }

@@ -336,7 +336,7 @@ impl KeyRules {
 
     fn report(&self, error: KeyError) {
         if !self.reported.swap(true, Ordering::Relaxed) {
-            log::report(Code::KeyUnavailable, &error.to_string());
+            log::report(Code::KEY_UNAVAILABLE, &error.to_string());
         }
     }
 }

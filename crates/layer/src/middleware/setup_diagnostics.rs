@@ -93,7 +93,7 @@ impl Diagnostics {
     fn report_failing(&self, fault: impl FnOnce() -> String) {
         self.decided.store(0, Ordering::Relaxed);
         if self.left.fetch_or(FAILING, Ordering::Relaxed) & FAILING == 0 {
-            log::report(Code::LimiterFailing, &fault());
+            log::report(Code::LIMITER_FAILING, &fault());
         }
     }
 
@@ -108,7 +108,7 @@ impl Diagnostics {
         {
             let next = (recovery * 2).min(LONGEST_RECOVERY);
             self.recovery.store(next, Ordering::Relaxed);
-            log::report(Code::LimiterBack, "the limiter decides again");
+            log::report(Code::LIMITER_BACK, "the limiter decides again");
         }
     }
 
@@ -121,7 +121,7 @@ impl Diagnostics {
         if proxies.note(peer, value) && !self.reported_proxy.swap(true, Ordering::Relaxed) {
             drop(proxies);
             log::report(
-                Code::BehindProxy,
+                Code::BEHIND_PROXY,
                 &format!(
                     "one address sends requests with many values of {header:?}, as a proxy does, and \
                      they share one limit: key on `ClientIp::behind([..])` with the network of your \
@@ -154,7 +154,7 @@ impl Diagnostics {
             charges.push(charge);
         } else if !self.reported_twice.swap(true, Ordering::Relaxed) {
             log::report(
-                Code::ChargedTwice,
+                Code::CHARGED_TWICE,
                 "one limiter charged a request twice for the same key: the layer, or another one with \
                  a clone of its limiter, stands around it twice, so remove one; where an inner layer \
                  sends requests again, each attempt is charged, and a retry belongs outside",
@@ -173,7 +173,7 @@ impl Diagnostics {
         if has_quota && limiter.policies().len() > 1 {
             self.unsupported.store(true, Ordering::Relaxed);
             log::report(
-                Code::Unsupported,
+                Code::UNSUPPORTED,
                 "requests that bring a quota cannot be decided about: the layer's limiter has several, of which \
                  none can be replaced; give each a layer of its own",
             );
@@ -185,14 +185,14 @@ impl Diagnostics {
             .store(corrects || exceeds, Ordering::Relaxed);
         if corrects {
             log::report(
-                Code::CorrectionUnsupported,
+                Code::CORRECTION_UNSUPPORTED,
                 "count_if and final_cost change nothing: the layer's limiter cannot settle what a \
                  request was charged; use a LocalLimiter or a RedisLimiter",
             );
         }
         if exceeds {
             log::report(
-                Code::ExcessUncharged,
+                Code::EXCESS_UNCHARGED,
                 "elastic lets requests pass without charging them: the layer's limiter cannot charge \
                  more than there is; use a LocalLimiter or a RedisLimiter",
             );
@@ -202,7 +202,7 @@ impl Diagnostics {
     /// Logs that no response charges the limits that have units for responses.
     pub(crate) fn report_unspent() {
         log::report(
-            Code::CorrectionUnsupported,
+            Code::CORRECTION_UNSUPPORTED,
             "limits with `spends` are charged the layer's cost, whatever responses use: call `.spending(readers)` on \
              the layer, last",
         );
@@ -214,7 +214,7 @@ impl Diagnostics {
             LimiterErrorKind::Unsupported => {
                 if !self.unsupported.swap(true, Ordering::Relaxed) {
                     let fault = format!("requests cannot be decided about: {error}");
-                    log::report(Code::Unsupported, &fault);
+                    log::report(Code::UNSUPPORTED, &fault);
                 }
             }
             _ if error.is_logged() => {}
@@ -229,8 +229,8 @@ impl Diagnostics {
     /// Logs that a correction failed.
     pub(crate) fn report_uncorrected(&self, error: &LimiterError) {
         let (reported, code) = match error.kind() {
-            LimiterErrorKind::Unsupported => (&self.uncorrectable, Code::CorrectionUnsupported),
-            _ => (&self.uncorrected, Code::CorrectionFailing),
+            LimiterErrorKind::Unsupported => (&self.uncorrectable, Code::CORRECTION_UNSUPPORTED),
+            _ => (&self.uncorrected, Code::CORRECTION_FAILING),
         };
         if !reported.swap(true, Ordering::Relaxed) {
             let fault = format!("what a request is charged could not be corrected: {error}");
@@ -243,13 +243,13 @@ impl Diagnostics {
         let (reported, code, fault) = match cause {
             Unreadable::Encoded => (
                 &self.encoded,
-                Code::SpendUnreadable,
+                Code::SPEND_UNREADABLE,
                 "the units of a response cannot be read, because it has a Content-Encoding: it is charged by the layer's \
                  `missing`; let the server behind answer without one, by the request's `Accept-Encoding: identity`",
             ),
             Unreadable::Unrecognised => (
                 &self.unrecognised,
-                Code::SpendUnrecognised,
+                Code::SPEND_UNRECOGNISED,
                 "a response has neither a usage nor a text that its reader knows: it is charged by the layer's \
                  `missing`, which keeps the reservation unless it is set; compare the response with the formats of the \
                  reader",

@@ -122,7 +122,7 @@ impl Spending {
                 "a request may reserve {units} units, more than half of the {holds} that the limit holds, so that others are \
                  denied while units are left; set `.reserve(..)` to what a response usually takes"
             );
-            log::report(Code::SpendReservation, &text);
+            log::report(Code::SPEND_RESERVATION, &text);
         }
     }
 

@@ -170,7 +170,7 @@ impl<R> Shared<R> {
             if state.refused.as_ref() != Some(&error) {
                 let fault =
                     format!("the rules stay as they were, since the new ones are refused: {line}");
-                log::report(Code::RulesRefused, &fault);
+                log::report(Code::RULES_REFUSED, &fault);
                 state.refused = Some(error);
             }
         })?;
@@ -181,10 +181,10 @@ impl<R> Shared<R> {
         self.admissions
             .store(Arc::new(Admissions::new(rules, settings)));
         if state.refused.take().is_some() {
-            log::report(Code::RulesAccepted, "the rules are accepted again");
+            log::report(Code::RULES_ACCEPTED, "the rules are accepted again");
         }
         if let Some(removal) = changes.removal() {
-            log::report(Code::RulesRemoved, &removal);
+            log::report(Code::RULES_REMOVED, &removal);
         }
         Ok(changes)
     }

@@ -260,7 +260,7 @@ impl RedisStore {
             let text = "behind the address of Redis there are many servers, as it answered CROSSSLOT: \
                 from now on each subject is asked about in a call of its own; say so at once with \
                 RedisStoreBuilder::sharding_proxy, or --redis-sharding-proxy of the command";
-            log::report(Code::RedisSplit, text);
+            log::report(Code::REDIS_SPLIT, text);
         }
     }
 

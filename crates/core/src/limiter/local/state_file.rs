@@ -887,7 +887,7 @@ fn restored_or<T>(
                 "{}: {error}; all keys start afresh, and the next save replaces the file",
                 path.display()
             );
-            log::report(Code::StateRefused, &fault);
+            log::report(Code::STATE_REFUSED, &fault);
         }
         make()
     })

@@ -134,7 +134,7 @@ impl StoreTable {
                  at least",
                 self.max_keys
             );
-            log::report(Code::StoreCrowded, &fault);
+            log::report(Code::STORE_CROWDED, &fault);
         }
     }
 
@@ -704,7 +704,7 @@ impl SavedLimit {
                 own.text,
                 label.text
             );
-            log::report(Code::StateChanged, &fault);
+            log::report(Code::STATE_CHANGED, &fault);
         }
     }
 }
