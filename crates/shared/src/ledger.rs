@@ -408,7 +408,7 @@ impl Ledger {
         }
         let last = last.filter(|(_, last)| !last.decision.is_blocked());
         let known = |(plan, last): (&_, &Run)| {
-            let place = last.decision.binding_place();
+            let place = last.decision.quotas.binding_place();
             (LastStates::new(plan, last), place)
         };
         let replied = Replied {
@@ -444,7 +444,7 @@ impl Ledger {
         };
         let pause = reply.hold.min(reply.until_end());
         let mut hold = wait;
-        let place = decision.binding_place();
+        let place = decision.quotas.binding_place();
         if !self.terms.is_eventual() && !decision.is_blocked() {
             // A bucket gets its units back one after another; a window when their time is over, or when other nodes
             // return some.

@@ -229,7 +229,7 @@ impl Decision {
     /// The binding quota. If quotas denied, it is the denying one with the longest wait; otherwise
     /// the one with the least left in proportion to its limit. The first of equals binds.
     pub fn binding(&self) -> QuotaStatus<'_> {
-        self.quotas.quota(self.binding_place())
+        self.quotas.quota(self.quotas.binding_place())
     }
 
     /// The policy and the numbers of each quota.
@@ -238,42 +238,10 @@ impl Decision {
         self.quotas.each_policy().zip(self.statuses())
     }
 
-    /// Calls `each` with the index, the policy and the numbers of each quota.
-    #[inline(always)]
-    pub(crate) fn for_each_quota<'a>(&'a self, each: impl FnMut(usize, &'a Policy, &'a Status)) {
-        self.quotas.for_each(each);
-    }
-
     /// The quota at this index.
     #[doc(hidden)]
     pub fn quota(&self, place: usize) -> QuotaStatus<'_> {
         self.quotas.quota(place)
-    }
-
-    /// The binding quota's index among the quotas.
-    #[inline]
-    #[doc(hidden)]
-    pub fn binding_place(&self) -> usize {
-        self.quotas.binding_place()
-    }
-
-    /// The index of the limit that has the quota at this index, among those that decided together.
-    #[doc(hidden)]
-    pub fn limit_of(&self, place: usize) -> usize {
-        self.quotas.limit_of(place)
-    }
-
-    /// The indices of one limit's quotas in a joint decision; those of all quotas if one limit
-    /// decided alone.
-    #[doc(hidden)]
-    pub fn places_of(&self, limit: usize) -> Range<usize> {
-        self.quotas.places_of(limit)
-    }
-
-    /// The status of the one quota that `policies` describe, if the decision is about that one.
-    #[inline]
-    pub(crate) fn status_alone_of(&self, policies: &[Policy]) -> Option<&Status> {
-        self.quotas.alone_of(policies)
     }
 
     /// The wait after which a denied request passes if no other request comes: zero if it was
@@ -297,7 +265,7 @@ impl Decision {
     /// The wait of the binding quota in nanoseconds; may be [`UNKNOWN`].
     #[inline]
     fn binding_wait(&self) -> u64 {
-        let binding = self.statuses().get(self.binding_place());
+        let binding = self.statuses().get(self.quotas.binding_place());
         binding.map_or(UNKNOWN, |status| status.wait)
     }
 
@@ -374,17 +342,12 @@ impl Decision {
 
 /// Changes after the limiter decided: by time, leases, waits, blocks and excess.
 impl Decision {
-    #[inline]
-    const fn set_tier(&mut self, tier: u16) {
-        self.ruling.tier = tier;
-    }
-
     /// [`set_tier`](Self::set_tier), for a decision that is moved anyway.
     #[inline]
     #[doc(hidden)]
     #[must_use]
     pub const fn in_tier(mut self, tier: u16) -> Self {
-        self.set_tier(tier);
+        self.ruling.tier = tier;
         self
     }
 
@@ -441,9 +404,13 @@ impl Decision {
     #[doc(hidden)]
     #[must_use]
     pub fn aged(mut self, elapsed: Duration) -> Self {
-        (self.quotas).each_mut(self.ruling.charged_at, |policy, at, quota| {
-            quota.age(policy, at, elapsed);
-        });
+        let quotas = &mut self.quotas;
+        for place in 0..quotas.as_slice().len() {
+            let part = quotas.parts().get(quotas.limit_of(place));
+            let ruling = part.map_or(&self.ruling, |part| &part.ruling);
+            let (at, policy) = (ruling.charged_at.as_nanos(), quotas.policy(place).clone());
+            quotas.as_mut_slice()[place].age(&policy, at, elapsed);
+        }
         self
     }
 
@@ -526,7 +493,7 @@ impl Decision {
             self.ruling.counted_by = CountedBy::Other;
         }
         self.ruling.lease = None;
-        let limit = self.limit_of(place);
+        let limit = self.quotas.limit_of(place);
         if let Some(part) = self.quotas.parts_mut().get_mut(limit) {
             part.ruling.denied = true;
         }
@@ -555,7 +522,7 @@ impl Decision {
     #[doc(hidden)]
     pub fn denying(&self, limits: usize) -> impl Iterator<Item = usize> {
         (0..limits).filter(|limit| {
-            let statuses = &self.statuses()[self.places_of(*limit)];
+            let statuses = &self.statuses()[self.quotas.places_of(*limit)];
             statuses.iter().any(|status| status.is(Marks::DENIED))
         })
     }
@@ -725,26 +692,6 @@ impl QuotaStatuses {
         }
     }
 
-    /// Changes each status by its policy and the nanosecond of its decision: `at`, if one limit decided alone.
-    fn each_mut(&mut self, at: Timestamp, mut change: impl FnMut(&Policy, u64, &mut Status)) {
-        let at = at.as_nanos();
-        match &mut self.0 {
-            Parts::None => {}
-            Parts::One(policy, status) => change(policy, at, status),
-            Parts::Several(Source::Quotas(policies), statuses) => {
-                let both = policies.iter().zip(statuses);
-                both.for_each(|(policy, status)| change(policy, at, status));
-            }
-            Parts::Several(Source::Limits(parts), statuses) => {
-                for part in &*parts {
-                    let at = part.ruling.charged_at.as_nanos();
-                    let both = part.policies.iter().zip(&mut statuses[part.places()]);
-                    both.for_each(|(policy, status)| change(policy, at, status));
-                }
-            }
-        }
-    }
-
     /// The parts of several limits; empty if one limit decided alone.
     #[doc(hidden)]
     pub fn policies(&self) -> Arc<[Policy]> {
@@ -842,7 +789,7 @@ impl QuotaStatuses {
     /// Calls `each` with the index, the policy and the numbers of each quota.
     // Loops within each other: an iterator over the limits compares more at each quota.
     #[inline(always)]
-    pub(super) fn for_each<'a>(&'a self, mut each: impl FnMut(usize, &'a Policy, &'a Status)) {
+    pub(crate) fn for_each<'a>(&'a self, mut each: impl FnMut(usize, &'a Policy, &'a Status)) {
         match &self.0 {
             Parts::None => {}
             Parts::One(policy, status) => each(0, policy, status),
@@ -880,7 +827,7 @@ impl QuotaStatuses {
 
     /// The status of a single quota, if `policies` is its policy alone.
     #[inline]
-    fn alone_of(&self, policies: &[Policy]) -> Option<&Status> {
+    pub(crate) fn alone_of(&self, policies: &[Policy]) -> Option<&Status> {
         match (&self.0, policies) {
             (Parts::One(policy, status), [one]) if policy == one => Some(status),
             _ => None,

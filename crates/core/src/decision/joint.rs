@@ -7,19 +7,6 @@ use super::{
 };
 use crate::{error::LimiterError, small_list::SmallList};
 
-impl Part {
-    /// The decision of a limit that it made alone.
-    fn of(decision: &Decision, limit: u64) -> Self {
-        Self {
-            limit,
-            policies: decision.quotas.policies(),
-            first: 0,
-            ruling: decision.ruling,
-            error: None,
-        }
-    }
-}
-
 /// A decision of several limits while each writes its part.
 #[doc(hidden)]
 #[derive(Debug)]
@@ -79,31 +66,23 @@ impl JointDecision {
 
     /// [`write`](Self::write) for a limit that decided before it was known whether others would.
     pub fn add(&mut self, limit: u64, decision: &Decision) {
-        self.push(Part::of(decision, limit), decision.statuses());
+        let (policies, statuses) = (decision.quotas.policies(), decision.statuses());
+        self.write(limit, decision.ruling, &policies, statuses.iter().copied());
     }
 
     /// [`add`](Self::add) for a limit that did not answer, with a decision without numbers.
     pub fn add_failed(&mut self, limit: u64, unknown: &Decision, error: LimiterError) {
-        let part = Part {
-            error: Some(Arc::new(error)),
-            ..Part::of(unknown, limit)
-        };
-        self.push(part, unknown.statuses());
-    }
-
-    fn push(&mut self, part: Part, statuses: &[Status]) {
-        self.parts.push(Part {
-            first: self.statuses.len(),
-            ..part
-        });
-        self.statuses.extend_from_slice(statuses);
+        self.add(limit, unknown);
+        if let Some(part) = self.parts.last_mut() {
+            part.error = Some(Arc::new(error));
+        }
     }
 
     /// The decision of limits whose rulings are the parts of its own.
     #[inline(always)]
     pub(crate) fn ruled(self) -> Decision {
-        let ruling = self.ruling;
-        Decision::of(ruling, self.quotas())
+        let quotas = QuotaStatuses::of_limits(self.parts, self.statuses);
+        Decision::of(self.ruling, quotas)
     }
 
     /// The decision, whose receipt has one of each limit. Limits that overflow do not decide by their denials, unless all
@@ -124,12 +103,8 @@ impl JointDecision {
         }
         let first = self.parts.first();
         let first = first.expect("a decision is about at least one limit");
-        Decision::of(self.ruling.of_all(&first.ruling), self.quotas())
-    }
-
-    #[inline(always)]
-    fn quotas(self) -> QuotaStatuses {
-        QuotaStatuses::of_limits(self.parts, self.statuses)
+        self.ruling = self.ruling.of_all(&first.ruling);
+        self.ruled()
     }
 }
 
@@ -148,7 +123,7 @@ impl Decision {
     /// The identity of the limit that has the quota at this index, among several, and the index in that limit: equal for
     /// several keys of one limit.
     pub(crate) fn counter_of(&self, place: usize) -> Option<(u64, usize)> {
-        let part = self.quotas.parts().get(self.limit_of(place))?;
+        let part = self.quotas.parts().get(self.quotas.limit_of(place))?;
         (part.limit != 0).then(|| (part.limit, place - part.first))
     }
 
@@ -228,9 +203,9 @@ impl<'a> DecisionPart<'a> {
 
     /// The status of each quota of this limit. Its numbers are unknown if there is an [error](Self::error).
     pub fn quotas(&self) -> impl ExactSizeIterator<Item = QuotaStatus<'a>> + use<'a> {
-        let decision = self.decision;
-        decision
+        let quotas = &self.decision.quotas;
+        quotas
             .places_of(self.limit)
-            .map(|place| decision.quota(place))
+            .map(|place| quotas.quota(place))
     }
 }

@@ -117,7 +117,7 @@ impl SeveralNumbers {
             return None;
         }
         let mut are_own = true;
-        decision.for_each_quota(|at, policy, status| {
+        decision.quotas.for_each(|at, policy, status| {
             match (places.get_mut(at), policies.get(at)) {
                 (Some(place), Some(own)) if are_own && policy == own => {
                     match numbers_of(policy, status) {
@@ -131,7 +131,7 @@ impl SeveralNumbers {
         if !are_own {
             return None;
         }
-        let binding = decision.binding_place();
+        let binding = decision.quotas.binding_place();
         let status = decision.statuses().get(binding)?;
         let (remaining, seconds) = of_each[binding];
         let numbers = QuotaNumbers {

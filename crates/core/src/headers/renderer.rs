@@ -131,7 +131,7 @@ impl Renderer {
     #[inline]
     pub fn numbers(&self, decision: &Decision) -> Option<QuotaNumbers> {
         let policies = &*self.own.first()?.policies;
-        let status = decision.status_alone_of(policies)?;
+        let status = decision.quotas.alone_of(policies)?;
         ReportedQuota::of((&policies[0], status), decision, self.headers.x_ratelimit).numbers()
     }
 
@@ -260,7 +260,7 @@ impl Renderer {
         let quotas = decision.policies_and_statuses();
         let quotas = quotas.enumerate().filter(is_least).map(|(_, quota)| quota);
         let reported = |quota| ReportedQuota::of(quota, decision, format);
-        let place = decision.binding_place();
+        let place = decision.quotas.binding_place();
         let binding = decision.policies_and_statuses().nth(place);
         let (quotas, binding) = (quotas.map(reported), (place, binding.map(reported)));
         FieldTexts::write(&self.headers, None, quotas, binding, wait)

@@ -122,7 +122,7 @@ pub struct Decided<'a> {
 
 /// The key of the limit whose quota binds in the decision; there is at least one charge.
 fn binding_key<'a>(charges: &[Charge<'a>], decision: &Decision) -> &'a Key {
-    let limit = decision.limit_of(decision.binding_place());
+    let limit = decision.quotas.limit_of(decision.quotas.binding_place());
     charges.get(limit).unwrap_or(&charges[0]).key
 }
 
@@ -286,7 +286,7 @@ impl Corrected<'_> {
             let alike = if quota.is_denied() { 0 } else { self.after };
             let units = match self.kept_by_each {
                 [] | [_] => alike,
-                each => *each.get(self.decision.limit_of(at))?,
+                each => *each.get(self.decision.quotas.limit_of(at))?,
             };
             Some((quota, units))
         })

@@ -211,7 +211,7 @@ fn result(decided: &Decided<'_>) -> &'static str {
 /// Counts the units of a response whose body determined the charge.
 fn spent(corrected: &Corrected<'_>, report: &SpentReport<'_>) {
     for (at, quota) in corrected.decision().quotas().enumerate() {
-        let limit = corrected.decision.limit_of(at);
+        let limit = corrected.decision.quotas.limit_of(at);
         let forgotten = match report.forgotten_by_each {
             [] | [_] => Some(corrected.forgotten()),
             each => each.get(limit).copied().flatten(),

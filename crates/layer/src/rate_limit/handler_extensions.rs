@@ -76,7 +76,8 @@ impl Exposed {
     /// The key that the [binding](Decision::binding) quota counts the request by, see
     /// [`Decided::key`](crate::observe::Decided::key); `None` when it was [not counted](Decision::is_counted).
     pub fn key(&self) -> Option<&Key> {
-        let limit = self.decision.limit_of(self.decision.binding_place());
+        let quotas = &self.decision.quotas;
+        let limit = quotas.limit_of(quotas.binding_place());
         let keys = self.keys.as_slice();
         keys.get(limit).or(keys.first())
     }

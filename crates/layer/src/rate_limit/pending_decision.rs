@@ -403,7 +403,7 @@ impl<L: Limiter, R> Steps<'_, L, R> {
         let Some(QueueAhead { limit, quota, wait }) = ahead else {
             return NextStep::Done(Ok(denial));
         };
-        let place = denial.places_of(limit).start + quota;
+        let place = denial.quotas.places_of(limit).start + quota;
         NextStep::Done(Ok(denial.denied_for(place, wait)))
     }
 }

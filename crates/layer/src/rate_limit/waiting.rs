@@ -178,7 +178,7 @@ impl Waiting {
         let wait = denial.retry_after().filter(|wait| *wait <= longest);
         let queue = self
             .queues_of(charge)
-            .nth(denial.limit_of(denial.binding_place()));
+            .nth(denial.quotas.limit_of(denial.quotas.binding_place()));
         let (Some(wait), Some(queue), true) = (wait, queue, self.is_enabled()) else {
             return Enqueued::Refused(None);
         };
@@ -249,7 +249,7 @@ impl Waiting {
             cost: queue.cost,
             decision: denial.clone(),
             at: Instant::now(),
-            quotas: denial.places_of(queue.limit),
+            quotas: denial.quotas.places_of(queue.limit),
             head: position.ticket,
             behind: joined.cost_behind_head(),
         });

@@ -286,7 +286,7 @@ impl Account {
             }
             let class = self.view.as_ref()?.0.class();
             let status = self.status(0, class, at)?;
-            let place = status.binding_place();
+            let place = status.quotas.binding_place();
             return Some(status.denied_for(place, wait));
         }
         let (room, aside) = self.room(at)?;
