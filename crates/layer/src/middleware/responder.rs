@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use http::{Extensions, Response, StatusCode, request::Parts};
+use http::{Response, StatusCode, request::Parts};
 
 use super::{
     settings::{CommonSettings, KeyRules, Keys, Uncounted},
@@ -21,8 +21,7 @@ use tower_ratelimit_core::{
 /// The first stage of a layer.
 #[allow(missing_debug_implementations, reason = "hidden")]
 pub struct KeyStage<R> {
-    key_rules: KeyRules,
-    has_rules: bool,
+    pub(crate) key_rules: KeyRules,
     responder: Responder<R>,
     diagnostics: Diagnostics,
 }
@@ -31,7 +30,6 @@ impl<R> KeyStage<R> {
     pub fn new(settings: &CommonSettings, rejection: Arc<R>, sets: &[&[Policy]]) -> Self {
         Self {
             key_rules: settings.key_rules.clone(),
-            has_rules: settings.key_rules.are_any(),
             responder: Responder::new(rejection, settings, sets),
             diagnostics: Diagnostics::new(),
         }
@@ -47,34 +45,11 @@ impl<R> KeyStage<R> {
         &self.diagnostics
     }
 
-    /// Whether lists or a switch decide whether a request is counted, or there are several keys.
-    #[inline]
-    pub(crate) const fn has_rules(&self) -> bool {
-        self.has_rules
-    }
-
-    /// The keys that a request is counted by, or the reason why it is not counted.
-    pub(crate) fn keys_of(&self, parts: &Parts) -> Result<Keys, Uncounted> {
-        self.key_rules.keys_of(parts)
-    }
-
     /// The key that a request is counted by, in a layer of one limit.
     pub fn key_of(&self, parts: &Parts) -> Result<Key, Uncounted> {
-        let mut keys = self.keys_of(parts)?;
+        let mut keys = self.key_rules.keys_of(parts)?;
         let only = keys.as_mut_slice().first_mut().and_then(Option::take);
         only.map(|(_, key)| key).ok_or(Uncounted::Skip)
-    }
-
-    /// The key of a request by its extractor alone, for a layer [without rules](Self::has_rules).
-    #[inline]
-    pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        self.key_rules.extractor.extract(parts)
-    }
-
-    /// The key by the request's extensions, if these are enough.
-    #[inline]
-    pub(crate) fn extract_early(&self, extensions: &Extensions) -> Option<Key> {
-        self.key_rules.extractor.extract_early(extensions)
     }
 
     /// The key of a request whose only extractor fails.

@@ -169,7 +169,7 @@ pub(crate) type Keys = SmallList<Option<(usize, Key)>, 4>;
 #[allow(missing_debug_implementations, reason = "hidden")]
 pub struct KeyRules {
     /// The first limit finds its key by it.
-    pub(super) extractor: Arc<dyn KeyExtractor>,
+    pub(crate) extractor: Arc<dyn KeyExtractor>,
     /// For the other limits, if there are several.
     others: Arc<[Arc<dyn KeyExtractor>]>,
     pub skip: Option<PerRequest<bool>>,
@@ -222,7 +222,7 @@ impl KeyRules {
     }
 
     /// Whether lists or a switch decide whether a request is counted, or there are several keys.
-    pub(super) fn are_any(&self) -> bool {
+    pub(crate) fn are_any(&self) -> bool {
         self.enabled.is_some()
             || self.skip.is_some()
             || self.deny.is_some()
@@ -247,7 +247,7 @@ impl KeyRules {
 
     /// The keys of a request by the extractors and all lists. Lists apply first, to the keys that exist. A limit without
     /// a key then counts under the shared key, or is left out.
-    pub(super) fn keys_of(&self, parts: &Parts) -> Result<Keys, Uncounted> {
+    pub(crate) fn keys_of(&self, parts: &Parts) -> Result<Keys, Uncounted> {
         let switch = self.enabled.as_ref();
         if switch.is_some_and(|enabled| !enabled.load(Ordering::Relaxed)) {
             return Err(Uncounted::Skip);

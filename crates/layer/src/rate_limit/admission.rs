@@ -64,7 +64,7 @@ pub(super) enum Path {
 
 impl Path {
     fn of<R>(settings: &Settings, key_stage: &KeyStage<R>, charges: bool) -> Self {
-        match (settings.are_plain(), key_stage.has_rules()) {
+        match (settings.are_plain(), key_stage.key_rules.are_any()) {
             (false, _) => Self::Full,
             (true, true) => Self::Keys,
             (true, false) if settings.common.priority.is_some() => Self::KeyAndClass,
@@ -75,12 +75,7 @@ impl Path {
 }
 
 impl<L: Limiter, R> Admission<L, R> {
-    pub(super) fn new(limiter: Arc<L>, rejection: Arc<R>, settings: Settings) -> Self {
-        let key_stage = KeyStage::new(&settings.common, rejection, &[limiter.policies()]);
-        Self::with_stage(limiter, key_stage, settings)
-    }
-
-    pub(super) fn with_stage(limiter: Arc<L>, key_stage: KeyStage<R>, settings: Settings) -> Self {
+    pub(super) fn new(limiter: Arc<L>, key_stage: KeyStage<R>, settings: Settings) -> Self {
         let is_shadow = key_stage.responder().is_shadow();
         // An overflowed request starts no block, so it is reserved as well.
         let revises = settings.elastic.is_some() || settings.waiting.is_enabled();
@@ -121,7 +116,7 @@ impl<L: Limiter, R> Admission<L, R> {
     #[cfg(feature = "mcp")]
     pub(crate) fn skips(&self, parts: &http::request::Parts) -> bool {
         use crate::middleware::settings::Uncounted::Skip;
-        matches!(self.key_stage.keys_of(parts), Err(Skip))
+        matches!(self.key_stage.key_rules.keys_of(parts), Err(Skip))
             || self.settings.tier_of(parts).is_unlimited()
     }
 

@@ -154,7 +154,7 @@ impl<L: Limiter, R> Admission<L, R> {
         if self.path != Path::Early || self.key_stage.diagnostics().is_active() {
             return Begun::Nothing;
         }
-        let Some(key) = self.key_stage.extract_early(extensions) else {
+        let Some(key) = self.key_stage.key_rules.extractor.extract_early(extensions) else {
             return Begun::Nothing;
         };
         match self.limiter.charge(Priority::CRITICAL, &key, 1) {
@@ -189,7 +189,7 @@ impl<L: Limiter, R> Admission<L, R> {
             return self.decide_apart(parts);
         }
         // By reference: a key is long, and stays where the extractor put it.
-        match &key_stage.extract(parts) {
+        match &key_stage.key_rules.extractor.extract(parts) {
             Ok(key) => self.decide_now(ChargeRequest::of(&[self.charge(key)]), true, parts),
             Err(error) => self.decide_by_settings(&key_stage.missing_key(*error), parts),
         }
@@ -203,10 +203,10 @@ impl<L: Limiter, R> Admission<L, R> {
     {
         let key_stage = &self.key_stage;
         if self.path != Path::KeyAndClass {
-            return self.decide_by_settings(&key_stage.keys_of(parts), parts);
+            return self.decide_by_settings(&key_stage.key_rules.keys_of(parts), parts);
         }
         // As without classes: nothing else is looked up or copied.
-        match &key_stage.extract(parts) {
+        match &key_stage.key_rules.extractor.extract(parts) {
             Ok(key) => {
                 let class = self.settings.common.priority_of(parts);
                 let charges = [self.charge(key).class(class)];
@@ -214,20 +214,6 @@ impl<L: Limiter, R> Admission<L, R> {
             }
             Err(error) => self.decide_by_settings(&key_stage.missing_key(*error), parts),
         }
-    }
-
-    /// [`decide_in_turn`](Self::decide_in_turn), compiled once: with more copies of it, the compiler
-    /// inlines less of what most requests need.
-    #[inline(never)]
-    fn decide_charge<B: 'static>(
-        self: &Arc<Self>,
-        charge: ChargeRequest<'_>,
-        parts: &mut Parts,
-    ) -> RateOutcome<L, R, B>
-    where
-        R: Reject<B>,
-    {
-        self.decide_in_turn(charge, parts)
     }
 
     /// One unit of the limiter's own quotas.
@@ -268,16 +254,20 @@ impl<L: Limiter, R> Admission<L, R> {
         if let Some(spending) = settings.reserving() {
             spending.reserve(charges.as_mut_slice(), &[], parts);
         }
-        let charge = ChargeRequest {
-            charges: charges.as_slice(),
-            started: self.responder().start(),
-        };
-        self.decide_charge(charge, parts)
+        self.decide_charge(self.request_of(charges.as_slice()), parts)
     }
 
-    /// Decides about a request, which waits behind earlier ones of its key.
-    #[inline]
-    pub(super) fn decide_in_turn<B: 'static>(
+    pub(super) fn request_of<'a>(&self, charges: &'a [Charge<'a>]) -> ChargeRequest<'a> {
+        ChargeRequest {
+            charges,
+            started: self.responder().start(),
+        }
+    }
+
+    /// Decides about a request, which waits behind earlier ones of its key. Compiled once: with more copies of it, the
+    /// compiler inlines less of what most requests need.
+    #[inline(never)]
+    pub(super) fn decide_charge<B: 'static>(
         self: &Arc<Self>,
         charge: ChargeRequest<'_>,
         parts: &mut Parts,

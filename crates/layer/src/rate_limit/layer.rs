@@ -12,7 +12,10 @@ use tower_layer::Layer;
 
 use super::{admission::Admission, decide::RateLimit, settings::Settings};
 use crate::{
-    middleware::settings::{CommonSettings, MissingKey},
+    middleware::{
+        responder::KeyStage,
+        settings::{CommonSettings, MissingKey},
+    },
     observe::event::Observer,
 };
 use tower_ratelimit_core::{
@@ -133,10 +136,13 @@ impl<L, R> RateLimitLayer<L, R> {
 impl<L: Limiter, R> RateLimitLayer<L, R> {
     pub(crate) fn admission(&self) -> Arc<Admission<L, R>> {
         let admission = self.admission.get_or_init(|| {
+            let (rejection, policies) = (Arc::clone(&self.rejection), self.limiter.policies());
+            let key_stage = KeyStage::new(&self.settings.common, rejection, &[policies]);
+            let settings = self.settings.clone();
             Arc::new(Admission::new(
                 Arc::clone(&self.limiter),
-                Arc::clone(&self.rejection),
-                self.settings.clone(),
+                key_stage,
+                settings,
             ))
         });
         Arc::clone(admission)

@@ -104,7 +104,7 @@ impl<L: Limiter, R> SelectedSettings<L, R> {
         settings.waiting = self.queues.clone().0;
         settings.limits = Arc::clone(&self.limits);
         let key_stage = KeyStage::new(&settings.common, Arc::clone(&self.rejection), sets);
-        Arc::new(Admission::with_stage(
+        Arc::new(Admission::new(
             Arc::clone(&self.limiter),
             key_stage,
             settings,
@@ -113,13 +113,6 @@ impl<L: Limiter, R> SelectedSettings<L, R> {
 }
 
 impl<L: Limiter, R> Admission<L, R> {
-    fn request_of<'a>(&self, charges: &'a [Charge<'a>]) -> ChargeRequest<'a> {
-        ChargeRequest {
-            charges,
-            started: self.responder().start(),
-        }
-    }
-
     /// Decides about a request at these limits. Some may deny it without an end of it.
     #[inline]
     pub fn decide_selected<B: 'static>(
@@ -150,7 +143,7 @@ impl<L: Limiter, R> Admission<L, R> {
             let answer = (!self.may_queue(charge)).then(|| self.request_for(charge, false));
             return self.defer(charge, answer, parts);
         }
-        self.decide_in_turn(charge, parts)
+        self.decide_charge(charge, parts)
     }
 
     /// The units that are reserved for a request at these limits: where responses charge a limit, in place of the units of
