@@ -359,43 +359,27 @@ pub struct Content<B> {
 /// The settings of a layer's responses to denied requests. Layers that expose their decisions insert it
 /// into the extensions of requests, for handlers that deny requests themselves.
 #[derive(Clone)]
+#[allow(
+    clippy::exhaustive_structs,
+    missing_debug_implementations,
+    reason = "hidden"
+)]
 #[doc(hidden)]
 pub struct AnswerStyle {
-    pub(super) headers: Headers,
-    pub(super) grpc: bool,
-    pub(super) shed_status: StatusCode,
-    pub(super) rejection: ErasedReject,
-}
-
-impl fmt::Debug for AnswerStyle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AnswerStyle").finish_non_exhaustive()
-    }
-}
-
-impl AnswerStyle {
-    #[doc(hidden)]
-    pub fn new<B: 'static>(
-        headers: &Headers,
-        grpc: bool,
-        shed_status: StatusCode,
-        rejection: Arc<impl Reject<B>>,
-    ) -> Self {
-        Self {
-            headers: headers.clone(),
-            grpc,
-            shed_status,
-            rejection: ErasedReject::new(rejection),
-        }
-    }
+    pub headers: Headers,
+    pub grpc: bool,
+    pub shed_status: StatusCode,
+    pub rejection: ErasedReject,
 }
 
 /// A rejection of any type, for the one type of body that it is kept for.
 #[derive(Clone)]
-pub(super) struct ErasedReject(Arc<dyn Any + Send + Sync>);
+#[allow(missing_debug_implementations, reason = "hidden")]
+#[doc(hidden)]
+pub struct ErasedReject(Arc<dyn Any + Send + Sync>);
 
 impl ErasedReject {
-    pub(super) fn new<B: 'static>(rejection: Arc<impl Reject<B>>) -> Self {
+    pub fn new<B: 'static>(rejection: Arc<impl Reject<B>>) -> Self {
         let rejection: Arc<dyn Reject<B>> = rejection;
         Self(Arc::new(rejection))
     }
@@ -600,19 +584,10 @@ impl<B: RejectionBody> Reject<B> for Empty {
 }
 
 fn plain_text<B: RejectionBody>(rejection: &Rejection<'_>) -> Content<B> {
-    let words = Bytes::from_static(in_words(rejection.kind()).as_bytes());
+    let words = rejection.kind().status().canonical_reason();
+    let words = format!("{}\n", words.unwrap_or_default()).into();
     let content_type = const { HeaderValue::from_static("text/plain; charset=utf-8") };
     Content::new(rejection, content_type, words)
-}
-
-const fn in_words(kind: RejectionKind) -> &'static str {
-    match kind {
-        RejectionKind::Denied => "Too Many Requests\n",
-        RejectionKind::Banned => "Forbidden\n",
-        RejectionKind::KeyMissing => "Bad Request\n",
-        RejectionKind::KeyUnavailable => "Internal Server Error\n",
-        RejectionKind::LimiterFailed | RejectionKind::Shed => "Service Unavailable\n",
-    }
 }
 
 /// Room for what a rejection and the rate-limit fields need, so that the map is built once.

@@ -15,7 +15,7 @@ use tower_ratelimit_core::{
     error::{KeyError, KeyErrorKind, LimiterError},
     headers::{QuotaNumbers, Renderer},
     key::Key,
-    reject::rejection::{AnswerStyle, Reject, Rejection, RejectionKind, answer},
+    reject::rejection::{AnswerStyle, ErasedReject, Reject, Rejection, RejectionKind, answer},
 };
 
 /// The first stage of a layer.
@@ -194,13 +194,12 @@ impl<R> Responder<R> {
     where
         R: Reject<B>,
     {
-        let rejection = Arc::clone(&self.rejection);
-        AnswerStyle::new(
-            self.renderer.headers(),
-            self.grpc,
-            self.shed_status,
-            rejection,
-        )
+        AnswerStyle {
+            headers: self.renderer.headers().clone(),
+            grpc: self.grpc,
+            shed_status: self.shed_status,
+            rejection: ErasedReject::new(Arc::clone(&self.rejection)),
+        }
     }
 
     /// Whether the response to an allowed request gets any field.
