@@ -232,12 +232,6 @@ impl Decision {
         self.quotas.quota(self.quotas.binding_place())
     }
 
-    /// The policy and the numbers of each quota.
-    #[inline]
-    pub(crate) fn policies_and_statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> + Clone {
-        self.quotas.each_policy().zip(self.statuses())
-    }
-
     /// The quota at this index.
     #[doc(hidden)]
     pub fn quota(&self, place: usize) -> QuotaStatus<'_> {
@@ -697,7 +691,7 @@ impl QuotaStatuses {
     pub fn policies(&self) -> Arc<[Policy]> {
         match &self.0 {
             Parts::Several(Source::Quotas(policies), _) => Arc::clone(policies),
-            _ => self.each_policy().cloned().collect(),
+            _ => self.iter().map(|quota| quota.policy.clone()).collect(),
         }
     }
 
@@ -772,18 +766,6 @@ impl QuotaStatuses {
         &self,
     ) -> impl ExactSizeIterator<Item = QuotaStatus<'_>> + DoubleEndedIterator + Clone {
         (0..self.as_slice().len()).map(|place| self.quota(place))
-    }
-
-    /// Each policy, in the order of the statuses.
-    #[inline]
-    fn each_policy(&self) -> impl Iterator<Item = &Policy> + Clone {
-        let of_one: &[Policy] = match &self.0 {
-            Parts::One(policy, _) => slice::from_ref(policy),
-            Parts::Several(Source::Quotas(policies), _) => policies,
-            Parts::None | Parts::Several(Source::Limits(_), _) => &[],
-        };
-        let of_limits = self.parts().iter().flat_map(|part| &*part.policies);
-        of_one.iter().chain(of_limits)
     }
 
     /// Calls `each` with the index, the policy and the numbers of each quota.

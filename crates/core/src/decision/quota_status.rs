@@ -337,7 +337,7 @@ pub const fn until_step(wait: u64, step: u64, since_last: u64) -> u64 {
 /// decision, or the one that the status was made for.
 #[derive(Clone, Copy)]
 pub struct QuotaStatus<'a> {
-    pub(super) policy: &'a Policy,
+    pub(crate) policy: &'a Policy,
     #[doc(hidden)]
     pub status: Status,
 }

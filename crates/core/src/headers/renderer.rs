@@ -30,7 +30,7 @@ use super::{
     number_value, parse_number,
 };
 use crate::{
-    decision::{Decision, Policy, Status},
+    decision::{Decision, Policy, QuotaStatus},
     log::{self, Code},
 };
 
@@ -245,24 +245,27 @@ impl Renderer {
 
     /// The texts of any decision.
     #[inline(never)]
-    fn texts_of(&self, decision: &Decision, wait: Option<u64>) -> FieldTexts {
+    fn texts_of<'a>(&self, decision: &'a Decision, wait: Option<u64>) -> FieldTexts {
         let format = self.headers.x_ratelimit;
         // A limit that counted several keys shows the one with the least left.
-        let is_least = |(at, (_, status)): &(usize, (&Policy, &Status))| {
+        let is_least = |(at, quota): &(usize, QuotaStatus<'_>)| {
             let counter = decision.counter_of(*at);
             let mut others = decision.statuses().iter().enumerate();
             counter.is_none()
                 || !others.any(|(other, own)| {
-                    let is_less = (own.remaining(), other) < (status.remaining(), *at);
+                    let is_less = (own.remaining(), other) < (quota.remaining(), *at);
                     is_less && decision.counter_of(other) == counter
                 })
         };
-        let quotas = decision.policies_and_statuses();
-        let quotas = quotas.enumerate().filter(is_least).map(|(_, quota)| quota);
-        let reported = |quota| ReportedQuota::of(quota, decision, format);
-        let place = decision.quotas.binding_place();
-        let binding = decision.policies_and_statuses().nth(place);
-        let (quotas, binding) = (quotas.map(reported), (place, binding.map(reported)));
+        let quotas = decision.quotas().enumerate().filter(is_least);
+        let reported = |quota: QuotaStatus<'a>| {
+            ReportedQuota::of((quota.policy, &quota.status), decision, format)
+        };
+        let (quotas, place) = (
+            quotas.map(|(_, quota)| reported(quota)),
+            decision.quotas.binding_place(),
+        );
+        let binding = (place, decision.quotas().nth(place).map(reported));
         FieldTexts::write(&self.headers, None, quotas, binding, wait)
     }
 
@@ -341,14 +344,9 @@ impl Headers {
         if !decision.is_counted() {
             return;
         }
-        let jitter = self.draw_jitter();
-        if decision.is_denied() && !jitter.is_zero() {
-            let mut later = decision.clone();
-            later.lengthen(jitter);
-            Renderer::once(self).apply(&later, StatusCode::OK, headers);
-        } else {
-            Renderer::once(self).apply(decision, StatusCode::OK, headers);
-        }
+        let mut decision = decision.clone();
+        decision.lengthen(self.draw_jitter());
+        Renderer::once(self).apply(&decision, StatusCode::OK, headers);
     }
 }
 
