@@ -77,20 +77,7 @@ pub struct WithClientAddress<S> {
 }
 
 impl<S> WithClientAddress<S> {
-    /// The inner service.
-    pub const fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The inner service.
-    pub const fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// The inner service.
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
+    tower_ratelimit_layer::inner_service!(S);
 }
 
 impl<S, B> Service<Request<B>> for WithClientAddress<S>
