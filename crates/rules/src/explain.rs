@@ -7,6 +7,7 @@ use http::request::Parts;
 use super::{
     request::{RequestReading, RequestView},
     rule::Rule,
+    rule_quotas::QuotaSet,
     rule_selection::{RulesVerdict, charge, matched},
 };
 use tower_ratelimit_core::{
@@ -185,7 +186,7 @@ impl RuleExplanation {
 
 impl ExplainedLimit {
     fn new(rule: &Rule, view: &RequestView<'_>) -> Self {
-        let chosen = rule.allowance.of(view.parts, view.now);
+        let set_index = rule.allowance.index_of(view.parts, view.now);
         let key = match charge(rule, view) {
             Ok(Some(charge)) => Ok(charge.key),
             Ok(None) => rule.key.extract(&rule.matcher, view),
@@ -193,16 +194,16 @@ impl ExplainedLimit {
         };
         Self {
             key,
-            tier: chosen.tier.map(str::to_owned),
+            tier: rule
+                .allowance
+                .tiers()
+                .map(|tiers| tiers[set_index].to_string()),
             cost: rule.cost.of(view.method(), view.parts),
             priority: rule.priority.of(view.parts),
-            quotas: chosen
-                .quotas
-                .map_or_else(Vec::new, |set| set.quotas().cloned().collect()),
-            in_flight: rule
-                .in_flight
+            quotas: rule.allowance.sets[set_index]
                 .as_ref()
-                .map(|limit| limit.policy(chosen.index)),
+                .map_or_else(Vec::new, QuotaSet::to_owned_quotas),
+            in_flight: rule.in_flight.as_ref().map(|limit| limit.policy(set_index)),
             wait: rule.wait,
             block_for: rule.block_for,
             overflows: rule.overflows(),

@@ -160,14 +160,14 @@ impl<'c> Context<'c> {
         let Some(entry) = TIERS.entry(node) else {
             return Box::default();
         };
-        let Allowance::Tiers { tiers, .. } = allowance else {
+        let Some(tiers) = allowance.tiers() else {
             let message = "`tiers` is of no use without `tier` in the rule";
             self.report(ProblemCode::R02, &entry.key_span, message);
             return Box::default();
         };
         let mut most = vec![max; tiers.len()];
         for own in TIERS.entries(node) {
-            let known = tiers.iter().map(|(name, _)| &**name);
+            let known = tiers.iter().map(|name| &**name);
             match known.clone().position(|name| name == own.key) {
                 Some(at) => most[at] = self.most(&own.value).unwrap_or(max),
                 None => self.unknown("tier", &own.key, &own.key_span, known),

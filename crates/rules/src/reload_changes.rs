@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     rule::Rule,
-    rule_quotas::{Allowance, CounterId, CounterShape, QuotaSet, RuleQuota},
+    rule_quotas::{Allowance, CounterId, CounterShape, QuotaSet, RuleQuota, SetChoice},
 };
 use tower_ratelimit_core::limiter::{OnChange, QuotaChange, tier::numbers};
 
@@ -174,9 +174,9 @@ impl CounterIdentity {
 
 /// The sets of quotas of a rule, each under the name of its tier or time in the file. A lone set has none.
 fn sets(allowance: &Allowance) -> Vec<(String, &QuotaSet)> {
-    let label = |index: usize| match allowance {
-        Allowance::Tiers { tiers, .. } => tiers[index].0.to_string(),
-        Allowance::Scheduled { times, .. } if index < times.len() => format!("time {}", index + 1),
+    let label = |index: usize| match &allowance.choice {
+        SetChoice::Tier(_, names) => names[index].to_string(),
+        SetChoice::Time(times) if index < times.len() => format!("time {}", index + 1),
         _ => String::new(),
     };
     let sets = allowance.indexed_sets().into_iter();

@@ -11,7 +11,7 @@ use super::{
     key::RuleKey,
     priority::PriorityRule,
     request_matcher::Matcher,
-    rule_quotas::{Allowance, CountedUnits, QuotaSet},
+    rule_quotas::{Allowance, CountedUnits, QuotaSet, SetChoice},
 };
 use tower_ratelimit_budgets::llm::{Llm, Pointer};
 use tower_ratelimit_core::{
@@ -123,7 +123,7 @@ impl Rule {
     }
 
     pub(super) fn needs_time(&self) -> bool {
-        self.matcher.needs_time() || matches!(self.allowance, Allowance::Scheduled { .. })
+        self.matcher.needs_time() || matches!(self.allowance.choice, SetChoice::Time(_))
     }
 }
 

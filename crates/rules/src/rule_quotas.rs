@@ -144,121 +144,93 @@ impl QuotaSet {
     }
 }
 
+/// A set of quotas at times.
+pub(super) type Scheduled = (Box<[TimeWindow]>, Option<QuotaSet>);
+
+/// The sets of quotas of a rule, of which each request has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Scheduled {
-    pub(super) windows: Box<[TimeWindow]>,
-    pub(super) quotas: Option<QuotaSet>,
-}
-
-impl Scheduled {
-    pub(super) fn is_in_force(&self, now: Timestamp) -> bool {
-        contains(&self.windows, now)
-    }
-}
-
-/// All sets of quotas of a rule. `None` is unlimited.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Allowance {
-    Always(Option<QuotaSet>),
-    Scheduled {
-        times: Box<[Scheduled]>,
-        otherwise: Option<QuotaSet>,
-    },
-    Tiers {
-        header: HeaderName,
-        /// The index of the tier for all other values of the header.
-        default: usize,
-        tiers: Box<[(Box<str>, Option<QuotaSet>)]>,
-    },
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ChosenQuotas<'r> {
-    /// The index of the set among the rule's sets.
-    pub(super) index: usize,
-    pub(super) tier: Option<&'r str>,
+pub(super) struct Allowance {
     /// `None` is unlimited.
-    pub(super) quotas: Option<&'r QuotaSet>,
+    pub(super) sets: Box<[Option<QuotaSet>]>,
+    /// The index of the set for which nothing has to be chosen.
+    default: usize,
+    pub(super) choice: SetChoice,
+}
+
+/// What chooses the set of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SetChoice {
+    Nothing,
+    /// The first of these times that contains the request's.
+    Time(Box<[Box<[TimeWindow]>]>),
+    /// The header, and the names of the sets, which are tiers.
+    Tier(HeaderName, Box<[Box<str>]>),
 }
 
 impl Allowance {
+    pub(super) fn always(set: Option<QuotaSet>) -> Self {
+        Self {
+            sets: Box::from([set]),
+            default: 0,
+            choice: SetChoice::Nothing,
+        }
+    }
+
+    pub(super) fn by_time(times: Vec<Scheduled>, otherwise: Option<QuotaSet>) -> Self {
+        let (times, mut sets): (Vec<_>, Vec<_>) = times.into_iter().unzip();
+        sets.push(otherwise);
+        Self {
+            default: times.len(),
+            sets: sets.into(),
+            choice: SetChoice::Time(times.into()),
+        }
+    }
+
+    /// Tiers by the value of a header. The one of this index is for all other values.
+    pub(super) fn by_tier(
+        header: HeaderName,
+        default: usize,
+        tiers: Vec<(Box<str>, Option<QuotaSet>)>,
+    ) -> Self {
+        let (names, sets): (Vec<_>, Vec<_>) = tiers.into_iter().unzip();
+        Self {
+            default,
+            sets: sets.into(),
+            choice: SetChoice::Tier(header, names.into()),
+        }
+    }
+
     /// Removes the quotas that count the units of responses.
     pub(super) fn keep_requests_only(&mut self) {
-        let keep = |set: &mut Option<QuotaSet>| *set = set.take().and_then(|set| set.of_kind(None));
-        match self {
-            Self::Always(set) => keep(set),
-            Self::Scheduled { times, otherwise } => {
-                times.iter_mut().for_each(|time| keep(&mut time.quotas));
-                keep(otherwise);
-            }
-            Self::Tiers { tiers, .. } => tiers.iter_mut().for_each(|(_, set)| keep(set)),
+        for set in &mut self.sets {
+            *set = set.take().and_then(|set| set.of_kind(None));
         }
     }
 
-    pub(super) fn of(&self, parts: &Parts, now: Timestamp) -> ChosenQuotas<'_> {
-        match self {
-            Self::Always(quotas) => ChosenQuotas {
-                index: 0,
-                tier: None,
-                quotas: quotas.as_ref(),
-            },
-            _ => self.of_request(parts, now),
+    /// The index of the set of a request.
+    #[inline]
+    pub(super) fn index_of(&self, parts: &Parts, now: Timestamp) -> usize {
+        match &self.choice {
+            SetChoice::Nothing => self.default,
+            choice => choice.of_request(parts, now).unwrap_or(self.default),
         }
     }
 
-    #[inline(never)]
-    fn of_request(&self, parts: &Parts, now: Timestamp) -> ChosenQuotas<'_> {
-        match self {
-            Self::Always(_) => self.of(parts, now),
-            Self::Scheduled { times, otherwise } => {
-                let hit = times.iter().position(|time| time.is_in_force(now));
-                ChosenQuotas {
-                    index: hit.unwrap_or(times.len()),
-                    tier: None,
-                    quotas: hit.map_or(otherwise, |at| &times[at].quotas).as_ref(),
-                }
-            }
-            Self::Tiers {
-                header,
-                default,
-                tiers,
-            } => {
-                let mut lines = parts.headers.get_all(header).iter();
-                // Several lines that differ name no tier.
-                let value = lines
-                    .next()
-                    .filter(|first| lines.all(|line| line == *first));
-                let value = value.map(|value| value.as_bytes().trim_ascii());
-                let named = |name: &str| value == Some(name.as_bytes());
-                let at = tiers.iter().position(|(name, _)| named(name));
-                let index = at.unwrap_or(*default);
-                let (name, quotas) = &tiers[index];
-                ChosenQuotas {
-                    index,
-                    tier: Some(name),
-                    quotas: quotas.as_ref(),
-                }
-            }
+    /// The names of the sets, if they are tiers.
+    pub(super) fn tiers(&self) -> Option<&[Box<str>]> {
+        match &self.choice {
+            SetChoice::Tier(_, names) => Some(names),
+            SetChoice::Nothing | SetChoice::Time(_) => None,
         }
     }
 
     /// The limited sets of quotas with their indexes, the default set first.
     pub(super) fn indexed_sets(&self) -> Vec<(usize, &QuotaSet)> {
-        let (default, sets): (_, Vec<&Option<QuotaSet>>) = match self {
-            Self::Always(quotas) => (0, vec![quotas]),
-            Self::Scheduled { times, otherwise } => {
-                let scheduled = times.iter().map(|time| &time.quotas);
-                (times.len(), scheduled.chain([otherwise]).collect())
-            }
-            Self::Tiers { default, tiers, .. } => {
-                (*default, tiers.iter().map(|(_, quotas)| quotas).collect())
-            }
-        };
-        let sets = sets.into_iter().enumerate();
+        let sets = self.sets.iter().enumerate();
         let mut sets: Vec<_> = sets
             .filter_map(|(at, set)| Some((at, set.as_ref()?)))
             .collect();
-        sets.sort_by_key(|(at, _)| *at != default);
+        sets.sort_by_key(|(at, _)| *at != self.default);
         sets
     }
 
@@ -286,13 +258,7 @@ impl Allowance {
     }
 
     pub(super) fn may_be_unlimited(&self) -> bool {
-        match self {
-            Self::Always(quotas) => quotas.is_none(),
-            Self::Scheduled { times, otherwise } => {
-                otherwise.is_none() || times.iter().any(|time| time.quotas.is_none())
-            }
-            Self::Tiers { tiers, .. } => tiers.iter().any(|(_, quotas)| quotas.is_none()),
-        }
+        self.sets.iter().any(Option::is_none)
     }
 
     /// The limited sets of quotas, the default set first.
@@ -301,6 +267,25 @@ impl Allowance {
             .into_iter()
             .map(|(_, set)| set)
             .collect()
+    }
+}
+
+impl SetChoice {
+    #[inline(never)]
+    fn of_request(&self, parts: &Parts, now: Timestamp) -> Option<usize> {
+        match self {
+            Self::Nothing => None,
+            Self::Time(times) => times.iter().position(|times| contains(times, now)),
+            Self::Tier(header, names) => {
+                let mut lines = parts.headers.get_all(header).iter();
+                // Several lines that differ name no tier.
+                let value = lines
+                    .next()
+                    .filter(|first| lines.all(|line| line == *first));
+                let value = value?.as_bytes().trim_ascii();
+                names.iter().position(|name| name.as_bytes() == value)
+            }
+        }
     }
 }
 

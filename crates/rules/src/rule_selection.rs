@@ -27,7 +27,7 @@ use tower_ratelimit_rulefile::pattern::{InDoubt, first_segment};
 use super::{
     request::{RequestReading, RequestView},
     rule::{Rule, RuleAction},
-    rule_quotas::{ChosenQuotas, QuotaSet},
+    rule_quotas::QuotaSet,
 };
 use tower_ratelimit_core::{
     clock::Timestamp,
@@ -207,8 +207,8 @@ pub(super) fn charge<'r>(
     rule: &'r Rule,
     view: &RequestView<'_>,
 ) -> Result<Option<ChargeOfRule<'r>>, KeyError> {
-    let ChosenQuotas { index, quotas, .. } = rule.allowance.of(view.parts, view.now);
-    let Some(quotas) = quotas else {
+    let set_index = rule.allowance.index_of(view.parts, view.now);
+    let Some(quotas) = &rule.allowance.sets[set_index] else {
         return Ok(None);
     };
     let Some(key) = key_of(rule, view)? else {
@@ -218,7 +218,7 @@ pub(super) fn charge<'r>(
         rule,
         key,
         quotas,
-        set_index: index,
+        set_index,
         cost: rule.cost.of(view.method(), view.parts),
         class: rule.priority.of(view.parts),
     }))
@@ -428,7 +428,7 @@ pub(super) fn select_in_flight<'r>(
         }
         let charged = charges.into_iter().flat_map(RuleCharges::iter);
         let mut charged = charged.filter(|charge| charge.rule.position == position);
-        let set_index = rule.allowance.of(parts, now).index;
+        let set_index = rule.allowance.index_of(parts, now);
         let key = match charged.next() {
             Some(charge) => Ok(Some(charge.key.clone())),
             None => key_of(rule, &view),

@@ -19,7 +19,10 @@ use super::{
     match_conditions::{TIMES, ZONE as ZONE_OF_TIME},
     spend::COUNTED,
 };
-use crate::rule_quotas::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled};
+use crate::{
+    request_matcher::contains,
+    rule_quotas::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
+};
 use tower_ratelimit_core::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
@@ -168,15 +171,13 @@ impl<'c> Context<'c> {
                 let message = "`weighted` is of no use without `schedule`";
                 self.report(ProblemCode::R02, &entry.key_span, message);
             }
-            return otherwise.map(Allowance::Always);
+            return otherwise.map(Allowance::always);
         };
         if is_weighted {
             return self.weighted_schedule(schedule, name, otherwise);
         }
-        Some(Allowance::Scheduled {
-            times: self.scheduled(schedule, name, None).into(),
-            otherwise: otherwise?,
-        })
+        let times = self.scheduled(schedule, name, None);
+        Some(Allowance::by_time(times, otherwise?))
     }
 
     fn weighted_schedule(
@@ -192,7 +193,7 @@ impl<'c> Context<'c> {
             return None;
         }
         match weighted(zone, &times, otherwise?.as_ref()) {
-            Ok(set) => Some(Allowance::Always(Some(set))),
+            Ok(set) => Some(Allowance::always(Some(set))),
             Err(message) => {
                 self.report(ProblemCode::R04, &schedule.span, message);
                 None
@@ -232,7 +233,7 @@ impl<'c> Context<'c> {
             let quota = SCHEDULED_QUOTA.of(item);
             let quotas = quota.and_then(|quota| self.quota_set(quota, name));
             if let (Some(windows), Some(quotas)) = (windows, quotas) {
-                times.push(Scheduled { windows, quotas });
+                times.push((windows, quotas));
             }
         }
         times
@@ -253,11 +254,7 @@ impl<'c> Context<'c> {
             let known = entries.iter().map(|entry| entry.key.as_str());
             self.unknown("tier", default, &default_node.span, known);
         }
-        Some(Allowance::Tiers {
-            header: header?,
-            default: position?,
-            tiers: tiers.into(),
-        })
+        Some(Allowance::by_tier(header?, position?, tiers))
     }
 
     /// The quotas of a value: `Some(None)` is unlimited, `None` a fault, which is reported.
@@ -444,7 +441,7 @@ fn weighted(
     times: &[Scheduled],
     otherwise: Option<&QuotaSet>,
 ) -> Result<QuotaSet, String> {
-    let sets = times.iter().map(|time| time.quotas.as_ref());
+    let sets = times.iter().map(|(_, quotas)| quotas.as_ref());
     let (Some(base), Some(sets)) = (otherwise, sets.collect::<Option<Vec<_>>>()) else {
         return Err("`weighted` with `unlimited`; accepted are windows".to_owned());
     };
@@ -484,7 +481,7 @@ fn limit_like(own: &Quota, other: Option<&RuleQuota>) -> Result<u64, String> {
 fn begins(times: &[Scheduled]) -> Result<Vec<(TimeOfDay, Option<usize>)>, String> {
     let in_force = |minute: usize| {
         let now = Timestamp::from_micros(minute as u64 * MINUTE_MICROS);
-        times.iter().position(|time| time.is_in_force(now))
+        times.iter().position(|(windows, _)| contains(windows, now))
     };
     let week: Vec<_> = (0..7 * MINUTES_A_DAY).map(in_force).collect();
     let day = &week[..MINUTES_A_DAY];

@@ -288,7 +288,7 @@ impl<'c> Context<'c> {
         if !action.limits() {
             self.no_use(node, of_limits(), "in a rule that limits nothing");
             let unused = RuleKey::extractor(tower_ratelimit_layer::key::Global);
-            return Some((unused, Allowance::Always(None)));
+            return Some((unused, Allowance::always(None)));
         }
         if action == RuleAction::Overflow {
             let others = of_limits().filter(|other| !OF_DENIALS.contains(other));
@@ -327,7 +327,7 @@ impl<'c> Context<'c> {
     fn without_quota(&mut self, rule: &Node, name: &str) -> Option<Allowance> {
         if IN_FLIGHT.of(rule).is_some() {
             self.no_use(rule, OF_QUOTAS, "in a rule without `quota`");
-            return Some(Allowance::Always(None));
+            return Some(Allowance::always(None));
         }
         // A misspelt field is reported, and is the cause.
         if !RULE.has_unknown(rule) {
