@@ -11,13 +11,10 @@ use super::{
     key::RuleKey,
     priority::PriorityRule,
     request_matcher::Matcher,
-    rule_quotas::{Allowance, CountedUnits, QuotaSet, SetChoice},
+    rule_quotas::{Allowance, SetChoice},
 };
 use tower_ratelimit_budgets::llm::{Llm, Pointer};
-use tower_ratelimit_core::{
-    headers::Headers,
-    limiter::{OnChange, limits_in_force::LimitTerms},
-};
+use tower_ratelimit_core::{headers::Headers, limiter::OnChange};
 use tower_ratelimit_layer::{
     middleware::settings::MissingKey,
     rate_limit::{Exhausted, Missing},
@@ -175,39 +172,6 @@ pub struct RuleNeed<'r> {
     pub part: &'r RequestPart,
     /// Whether the rule's key is made of the part. Otherwise its match, its tier or its cost reads it.
     pub is_key: bool,
-}
-
-/// The quotas of a rule that count alike: in one limiter, the default tier's first.
-pub(super) struct CountedSets<'r> {
-    pub(super) rule: &'r Rule,
-    pub(super) kind: Option<&'r CountedUnits>,
-    /// The indexes of the sets, which name tiers, and the sets. Not empty.
-    pub(super) sets: &'r [(usize, QuotaSet)],
-}
-
-impl CountedSets<'_> {
-    /// The terms of their limiter, which has this name. Counters have places.
-    pub(super) fn terms(&self, name: String) -> LimitTerms {
-        let mut terms = LimitTerms {
-            name: Some(name),
-            block_for: self.rule.block_for,
-            on_change: self.rule.on_change,
-            ..LimitTerms::of(self.sets[0].1.to_owned_quotas())
-        };
-        for (index, set) in &self.sets[1..] {
-            terms.add_tier(index.to_string().into(), set.to_owned_quotas());
-        }
-        terms
-    }
-
-    /// The name of the limiter. The part of the units cannot be a part of a rule's name.
-    pub(super) fn name(&self, prefix: &str) -> String {
-        let name = &self.rule.name;
-        match self.kind {
-            Some(kind) => format!("{prefix}{name}\n{}", kind.label()),
-            None => format!("{prefix}{name}"),
-        }
-    }
 }
 
 #[derive(Debug, Clone)]

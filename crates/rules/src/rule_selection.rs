@@ -27,7 +27,6 @@ use tower_ratelimit_rulefile::pattern::{InDoubt, first_segment};
 use super::{
     request::{RequestReading, RequestView},
     rule::{Rule, RuleAction},
-    rule_quotas::QuotaSet,
 };
 use tower_ratelimit_core::{
     clock::Timestamp,
@@ -64,7 +63,6 @@ pub(crate) enum RulesVerdict<'r> {
 pub(crate) struct ChargeOfRule<'r> {
     pub(crate) rule: &'r Rule,
     pub(crate) key: Key,
-    pub(crate) quotas: &'r QuotaSet,
     pub(crate) set_index: usize,
     pub(crate) cost: u32,
     pub(crate) class: Priority,
@@ -208,16 +206,15 @@ pub(super) fn charge<'r>(
     view: &RequestView<'_>,
 ) -> Result<Option<ChargeOfRule<'r>>, KeyError> {
     let set_index = rule.allowance.index_of(view.parts, view.now);
-    let Some(quotas) = &rule.allowance.sets[set_index] else {
+    if rule.allowance.sets[set_index].is_none() {
         return Ok(None);
-    };
+    }
     let Some(key) = key_of(rule, view)? else {
         return Ok(None);
     };
     Ok(Some(ChargeOfRule {
         rule,
         key,
-        quotas,
         set_index,
         cost: rule.cost.of(view.method(), view.parts),
         class: rule.priority.of(view.parts),

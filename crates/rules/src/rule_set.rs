@@ -1,6 +1,6 @@
 //! The set of rules: immutable after it is read, and shared.
 
-use std::{fmt, ops::Range, path::PathBuf, sync::Arc};
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use http::{HeaderMap, HeaderName, request::Parts};
 use tower_ratelimit_rulefile::{Format, Problem, RulesError};
@@ -12,9 +12,10 @@ use super::{
     reload_changes::RuleChanges,
     request::{RequestReading, RequestView},
     rule::{Rule, RuleNeed},
-    rule_quotas::CountedUnits,
-    rule_selection::{RuleIndex, RulesVerdict, needs_call, select, select_batch, select_in_flight},
-    store::{RuleLimits, RulesStore, SourcesOfRule},
+    rule_selection::{
+        ChargeOfRule, RuleIndex, RulesVerdict, needs_call, select, select_batch, select_in_flight,
+    },
+    store::{LimitOfSet, RuleLimits, RulesStore, SourcesOfRule},
 };
 pub(crate) use tower_ratelimit_client_ip::client_ip::ClientIp;
 use tower_ratelimit_concurrency::PermitSource;
@@ -58,6 +59,8 @@ pub(crate) use tower_ratelimit_layer::rate_limit::OVERFLOW_FIELD;
 #[derive(Debug, Clone)]
 pub struct Rules(Arc<RuleSet>);
 
+type LimitsOfSets = Box<[Box<[LimitOfSet]>]>;
+
 #[derive(Debug, Clone)]
 struct RuleSet {
     rules: Box<[Rule]>,
@@ -70,10 +73,9 @@ struct RuleSet {
     has_in_flight: bool,
     has_spend: bool,
     has_calls: bool,
-    /// The limits of each rule, by position: one for each kind of units that it counts.
     limits: RuleLimits,
-    /// Their indexes in this list, by the rule's position.
-    limits_of_rules: Box<[Range<usize>]>,
+    /// The limits of each set of quotas, by the rule's position and the index of the set.
+    limits_of_sets: Arc<[LimitsOfSets]>,
     /// The places where the permits of each rule are counted, by position; empty if no rule has any.
     permit_sources: Box<[SourcesOfRule]>,
     store: RulesStore,
@@ -111,16 +113,10 @@ impl Rules {
         clock: SharedClock,
         origin: Option<RulesOrigin>,
     ) -> Result<Self, RulesError> {
-        let limiters = store.limiters(&compiled.rules, &compiled.store)?;
+        let limits = store.limits(&compiled.rules, &compiled.store)?;
         let permit_sources = store.permit_sources(&compiled.rules, &compiled.store)?;
-        let limits_of_rules = limiters.iter().scan(0, |next, own| {
-            let first = *next;
-            *next += own.len();
-            Some(first..*next)
-        });
-        let limits_of_rules = limits_of_rules.collect();
-        let limits = limiters.into_iter().flat_map(<[_]>::into_vec);
-        let limits = RuleLimits(limits.collect());
+        let limits_of_sets = compiled.rules.iter().map(|rule| limits.of_sets(rule));
+        let limits_of_sets = limits_of_sets.collect();
         let needs_time = compiled.rules.iter().any(Rule::needs_time);
         let marks = compiled.rules.iter().any(Rule::overflows);
         Ok(Self(Arc::new(RuleSet {
@@ -134,7 +130,7 @@ impl Rules {
             reading: compiled.reading,
             clock: store.clock().cloned().unwrap_or(clock),
             limits,
-            limits_of_rules,
+            limits_of_sets,
             permit_sources,
             store: store.clone(),
             origin: origin.map(Arc::new),
@@ -169,15 +165,15 @@ impl Rules {
 
     /// The policies of all limits, in the rules' order. A rule with tiers or times has those of the default set.
     pub fn policies(&self) -> impl Iterator<Item = &Policy> {
-        let limiters = self.0.limits.0.iter();
-        limiters.flat_map(Limiter::policies)
+        let limits = self.0.limits.0.iter();
+        limits.flat_map(|limit| limit.limiter.policies())
     }
 
     /// The limiter of a rule, for instance to peek at a key or to refund it; `None` if the rule does not exist or has no
     /// limit. Of a rule whose quotas count several kinds of units it is that of the requests, or of the first kind.
     pub fn limiter_of(&self, rule: &str) -> Option<AnyLimiter> {
-        let rule = self.rule(rule)?;
-        self.limiter(rule).cloned()
+        let first = self.0.limits.of_rule(self.rule(rule)?).next()?;
+        Some(self.0.limits.0[first].limiter.clone())
     }
 
     /// The table of counts in this process, for its numbers of keys and evictions; `None` if the rules count in Redis.
@@ -411,8 +407,8 @@ impl Rules {
             let (_, quotas) = *rule.allowance.indexed_sets().first()?;
             let mut quotas = quotas.counted();
             let (own, kind) = quotas.find(|(quota, _)| quota.name() == Some(policy))?;
-            let limiter = self.limiter_of_kind(rule, kind)?;
-            Some((limiter.clone(), own.clone()))
+            let limit = self.0.limits.index_of(rule, kind)?;
+            Some((&self.0.limits.0[limit].limiter, own.clone()))
         };
         let found = self.0.rules.iter().find_map(of_rule);
         let (limiter, own) = found.ok_or_else(unknown)?;
@@ -432,51 +428,30 @@ impl Rules {
         Ok(QuotaChange::new(policy, before, after, OnChange::Keep))
     }
 
-    pub(super) fn limiter(&self, rule: &Rule) -> Option<&AnyLimiter> {
-        self.limiters(rule).first()
-    }
-
-    /// The limiters of a rule, one for each kind of units that its quotas count.
-    pub(super) fn limiters(&self, rule: &Rule) -> &[AnyLimiter] {
-        &self.0.limits.0[self.limits_of(rule)]
-    }
-
     /// All limits of the set.
     pub(super) fn limits(&self) -> &RuleLimits {
         &self.0.limits
     }
 
-    /// The indexes of a rule's limits among all limits.
-    pub(super) fn limits_of(&self, rule: &Rule) -> Range<usize> {
-        self.0.limits_of_rules[usize::from(rule.position)].clone()
+    /// The limits that a charge is about.
+    pub(super) fn limits_of(&self, charge: &ChargeOfRule<'_>) -> &[LimitOfSet] {
+        &self.0.limits_of_sets[usize::from(charge.rule.position)][charge.set_index]
     }
 
-    /// The index of a rule's limit of requests or of these units, among all limits.
-    pub(super) fn limit_index(&self, rule: &Rule, kind: Option<&CountedUnits>) -> Option<usize> {
-        let label = kind.map(CountedUnits::label);
-        let kinds = rule.allowance.kinds();
-        let is_own = |own: &Option<CountedUnits>| own.as_ref().map(CountedUnits::label) == label;
-        let own = kinds.iter().position(is_own)?;
-        self.limits_of(rule).nth(own)
-    }
-
-    pub(super) fn limiter_of_kind(
-        &self,
-        rule: &Rule,
-        kind: Option<&CountedUnits>,
-    ) -> Option<&AnyLimiter> {
-        let limit = self.limit_index(rule, kind)?;
-        self.0.limits.0.get(limit)
+    /// The limits of the limited sets of quotas, the default set's first.
+    pub(super) fn limits_of_sets(&self, rule: &Rule) -> impl Iterator<Item = &[LimitOfSet]> {
+        let limits = &self.0.limits_of_sets[usize::from(rule.position)];
+        let sets = rule.allowance.indexed_sets().into_iter();
+        sets.map(|(at, _)| &*limits[at])
     }
 
     /// Replaces the rules `before`. Refunds of open requests are bounded by what these rules could have charged.
     pub(super) fn replace(&self, before: &Self) {
-        for old in before.rules() {
-            let rule = self.rules().iter().find(|rule| rule.name == old.name);
-            let kinds = old.allowance.kinds();
-            for (kind, own) in kinds.iter().zip(before.limiters(old)) {
-                let next = rule.and_then(|rule| self.limiter_of_kind(rule, kind.as_ref()));
-                next.into_iter().for_each(|next| own.hand_over_to(next));
+        for old in &*before.0.limits.0 {
+            let next = self.rule(&before.rules()[usize::from(old.rule)].name);
+            let next = next.and_then(|rule| self.0.limits.index_of(rule, old.units.as_ref()));
+            if let Some(next) = next {
+                old.limiter.hand_over_to(&self.0.limits.0[next].limiter);
             }
         }
     }

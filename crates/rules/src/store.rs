@@ -1,6 +1,6 @@
 //! The store of the rules' counts, the limiter of each rule, and all of them together.
 
-use std::{path::Path, sync::Arc};
+use std::{iter::repeat, ops::Range, path::Path, sync::Arc};
 
 use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
@@ -8,8 +8,9 @@ use self::redis::RedisRules;
 use super::{
     compile::StoreSettings,
     reload_changes::CounterIdentity,
-    rule::{CountedSets, Rule},
+    rule::Rule,
     rule_quotas::{CountedUnits, QuotaSet},
+    rule_selection::ChargeOfRule,
 };
 use tower_ratelimit_concurrency::PermitSource;
 use tower_ratelimit_core::{
@@ -17,8 +18,9 @@ use tower_ratelimit_core::{
     decision::Policy,
     error::ConfigError,
     limiter::{
-        AnyLimiter, BoxedFuture, Call, Facts, Limiter, LocalLimiter, LocalLimiterBuilder,
-        LocalStore, Member, Pending, Tier, joint,
+        AnyLimiter, BoxedFuture, Call, Charge, Facts, Limiter, LocalLimiterBuilder, LocalStore,
+        Member, OpRef, Pending, Tier, joint,
+        limits_in_force::{LimitTerms, TierSet},
     },
 };
 
@@ -43,15 +45,6 @@ impl From<LocalStore> for RulesStore {
 impl From<tower_ratelimit_store::redis::RedisStore> for RulesStore {
     fn from(store: tower_ratelimit_store::redis::RedisStore) -> Self {
         Self(Place::Redis(RedisRules::new(store)))
-    }
-}
-
-/// The tier of the set of quotas with this index. `first` is the index of the default tier.
-pub(super) fn tier_of(set_index: usize, first: usize) -> Tier {
-    if set_index == first {
-        Tier::DEFAULT
-    } else {
-        Tier::named_owned(set_index.to_string())
     }
 }
 
@@ -99,40 +92,41 @@ impl RulesStore {
         }
     }
 
-    /// The limiters of all rules, by position: one for each kind of units that the rule counts.
+    /// The limits of all rules, by position: one for each kind of units that the rule counts.
     ///
     /// # Errors
     ///
     /// When the store cannot count by a rule.
-    pub(super) fn limiters(
+    pub(super) fn limits(
         &self,
         rules: &[Rule],
         settings: &StoreSettings,
-    ) -> Result<Box<[LimitersOfRule]>, RulesError> {
+    ) -> Result<RuleLimits, RulesError> {
         if let Place::Redis(store) = &self.0 {
             store.check(rules)?;
         }
-        let limiter = |rule: &Rule| {
-            let kinds = rule.allowance.kinds();
-            let limiters = kinds.iter();
-            let limiters = limiters.map(|kind| self.limiter(rule, kind.as_ref(), settings));
-            limiters.collect::<Result<_, _>>().map_err(refused(rule))
-        };
-        let limiters = rules
-            .iter()
-            .map(limiter)
-            .collect::<Result<Box<[LimitersOfRule]>, _>>()?;
-        let hard = rules.iter().zip(&limiters).filter(|(rule, _)| !rule.shadow);
-        let first = hard.clone().next();
+        let mut limits = Vec::new();
+        for rule in rules {
+            for units in rule.allowance.kinds() {
+                let limiter = self.limiter(rule, units.as_ref(), settings);
+                limits.push(RuleLimit {
+                    limiter: limiter.map_err(refused(rule))?,
+                    rule: rule.position,
+                    units,
+                });
+            }
+        }
+        let rule_of = |limit: &RuleLimit| &rules[usize::from(limit.rule)];
+        let hard: Vec<_> = limits.iter().filter(|of| !rule_of(of).shadow).collect();
         // A batch of MCP charges such a rule several times in one call.
-        let has_tools = (hard.clone()).any(|(rule, own)| rule.key.names_tool() && !own.is_empty());
-        let hard: Vec<_> = hard.flat_map(|(_, own)| own).cloned().collect();
-        if let (Place::Redis(_), Some((first, _))) = (&self.0, first)
+        let has_tools = hard.iter().any(|limit| rule_of(limit).key.names_tool());
+        if let (Place::Redis(_), Some(first)) = (&self.0, hard.first())
             && (hard.len() > 1 || has_tools)
         {
-            joint::check(&hard).map_err(refused(first))?;
+            let limiters: Vec<_> = hard.iter().map(|limit| limit.limiter.clone()).collect();
+            joint::check(&limiters).map_err(refused(rule_of(first)))?;
         }
-        Ok(limiters)
+        Ok(RuleLimits(limits.into()))
     }
 
     /// The places where the permits of all rules are counted, by position: one for each tier with a limit of its own. Empty
@@ -165,26 +159,43 @@ impl RulesStore {
     fn limiter(
         &self,
         rule: &Rule,
-        kind: Option<&CountedUnits>,
+        units: Option<&CountedUnits>,
         settings: &StoreSettings,
     ) -> Result<AnyLimiter, ConfigError> {
         let sets = rule.allowance.indexed_sets().into_iter();
         let sets: Vec<_> = sets
-            .filter_map(|(at, set)| Some((at, set.of_kind(kind)?)))
+            .filter_map(|(at, set)| Some((at, set.of_kind(units)?)))
             .collect();
-        let counted = CountedSets {
-            rule,
-            kind,
-            sets: &sets,
+        let mut terms = LimitTerms {
+            block_for: rule.block_for,
+            on_change: rule.on_change,
+            ..LimitTerms::of(sets[0].1.to_owned_quotas())
         };
+        for (index, set) in &sets[1..] {
+            terms.add_tier(index.to_string().into(), set.to_owned_quotas());
+        }
+        // The part of the units cannot be a part of a rule's name.
+        let of_units = units.map(|units| format!("\n{}", units.label()));
+        let of_units = of_units.unwrap_or_default();
+        let name = |prefix| Some(format!("{prefix}{}{of_units}", rule.name));
         Ok(match &self.0 {
-            Place::Local(store) => AnyLimiter::new(local(&counted, store)?),
-            Place::Redis(store) => store.limiter(&counted, settings)?,
+            Place::Local(store) => {
+                terms.name = name("rule:");
+                // They stay the same across reloads.
+                let names = |(_, set): &(usize, QuotaSet)| {
+                    let counters = set.counters();
+                    counters.map(|counter| counter.quota.to_string()).collect()
+                };
+                terms.counter_names = Some(sets.iter().map(names).collect());
+                AnyLimiter::new(LocalLimiterBuilder::of(terms).build_in(store)?)
+            }
+            Place::Redis(store) => {
+                terms.name = name("rule.");
+                store.limiter(terms, settings)?
+            }
         })
     }
 }
-
-pub(super) type LimitersOfRule = Box<[AnyLimiter]>;
 
 /// The places where the permits of a rule are counted, one for each tier with a limit of its own.
 pub(super) type SourcesOfRule = Box<[PermitSource]>;
@@ -197,27 +208,98 @@ fn refused(rule: &Rule) -> impl FnOnce(ConfigError) -> RulesError {
     }
 }
 
-/// A rule's limiter in this process. The names of its counters stay the same across reloads.
-fn local(counted: &CountedSets<'_>, store: &LocalStore) -> Result<LocalLimiter, ConfigError> {
-    let names = |(_, quotas): &(usize, QuotaSet)| {
-        let counters = quotas.counters();
-        counters.map(|counter| counter.quota.to_string()).collect()
-    };
-    let mut terms = counted.terms(counted.name("rule:"));
-    terms.counter_names = Some(counted.sets.iter().map(names).collect());
-    LocalLimiterBuilder::of(terms).build_in(store)
-}
-
 /// All limits of a set of rules: those of a call are charged together or not at all, except that limits of rules with the
 /// action `overflow` do not hold the others back. The index of a charge is that of its limit, which may have charges of
 /// several keys.
 #[derive(Debug, Clone)]
-pub struct RuleLimits(pub(super) Arc<[AnyLimiter]>);
+pub struct RuleLimits(pub(super) Arc<[RuleLimit]>);
+
+/// A rule's limit of requests, or of units of one kind.
+#[derive(Debug)]
+pub(super) struct RuleLimit {
+    /// The rule's position.
+    pub(super) rule: u16,
+    /// `None` for requests.
+    pub(super) units: Option<CountedUnits>,
+    pub(super) limiter: AnyLimiter,
+}
+
+/// The quotas of a set that count alike, which are those of a tier of one limit.
+#[derive(Debug)]
+pub(super) struct LimitOfSet {
+    /// The index of the limit.
+    pub(super) limit: usize,
+    pub(super) tier: Tier,
+    pub(super) policies: Box<[Policy]>,
+    /// Whether they count units of responses instead of requests.
+    pub(super) counts_units: bool,
+    /// The most units that all of them have.
+    pub(super) capacity: u64,
+}
 
 impl RuleLimits {
+    /// The indexes of a rule's limits.
+    pub(super) fn of_rule(&self, rule: &Rule) -> Range<usize> {
+        let first = self.0.partition_point(|own| own.rule < rule.position);
+        let own = self.0[first..].partition_point(|own| own.rule == rule.position);
+        first..first + own
+    }
+
+    /// The index of a rule's limit of requests or of these units.
+    pub(super) fn index_of(&self, rule: &Rule, units: Option<&CountedUnits>) -> Option<usize> {
+        let label = units.map(CountedUnits::label);
+        let is_own = |own: &RuleLimit| own.units.as_ref().map(CountedUnits::label) == label;
+        self.of_rule(rule).find(|at| is_own(&self.0[*at]))
+    }
+
+    /// The limits of a set of quotas in the order of decisions, for each set of the rule.
+    pub(super) fn of_sets(&self, rule: &Rule) -> Box<[Box<[LimitOfSet]>]> {
+        let limit = |at: usize, set: &QuotaSet, units: Option<&CountedUnits>| {
+            let own = set.of_kind(units)?;
+            let capacities = own.quotas().map(|quota| quota.quota().capacity());
+            // The compilation has checked them.
+            let limits = TierSet::new(LimitTerms::of(own.to_owned_quotas())).ok()?;
+            let is_default = at == rule.allowance.first_index(units);
+            Some(LimitOfSet {
+                limit: self.index_of(rule, units)?,
+                tier: if is_default {
+                    Tier::DEFAULT
+                } else {
+                    Tier::named_owned(at.to_string())
+                },
+                policies: limits.default_tier().policies.iter().cloned().collect(),
+                counts_units: units.is_some(),
+                capacity: capacities.min()?,
+            })
+        };
+        let sets = rule.allowance.sets.iter().enumerate();
+        let limits = sets.map(|(at, set)| {
+            let kinds = set.iter().flat_map(|set| set.kinds().zip(repeat(set)));
+            let limits = kinds.filter_map(|(units, set)| limit(at, set, units));
+            limits.collect()
+        });
+        limits.collect()
+    }
+
     #[inline(never)]
     fn call_several(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
-        AnyLimiter::call_list(|limit| self.0.get(limit), call)
+        AnyLimiter::call_list(|limit| Some(&self.0.get(limit)?.limiter), call)
+    }
+}
+
+impl LimitOfSet {
+    /// The charge of a request: a denial starts a block at once unless another operation may follow, which `reserves`.
+    #[inline]
+    pub(super) fn charge<'a>(&'a self, charge: &'a ChargeOfRule<'_>, reserves: bool) -> Charge<'a> {
+        let (key, class, cost) = charge.counted();
+        let op = if reserves {
+            OpRef::Reserve(cost)
+        } else {
+            OpRef::Acquire(cost)
+        };
+        let own = Charge::new(key, op).limit(self.limit);
+        let own = own.tier(&self.tier).class(class);
+        own.overflows(charge.rule.overflows())
     }
 }
 
@@ -227,9 +309,9 @@ impl Limiter for RuleLimits {
     #[inline]
     fn call(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
         if let [only] = call.charges
-            && let Some(limiter) = self.0.get(only.index())
+            && let Some(limit) = self.0.get(only.index())
         {
-            return limiter.call(call);
+            return limit.limiter.call(call);
         }
         self.call_several(call)
     }
@@ -259,14 +341,14 @@ mod redis {
     use crate::{
         compile::{OnStoreFailure, StoreSettings},
         in_flight::InFlightRule,
-        rule::{CountedSets, Rule},
+        rule::Rule,
     };
     use tower_ratelimit_concurrency::{
         PermitSource, SharedConcurrency, concurrency_limit::Concurrency,
     };
     use tower_ratelimit_core::{
         error::ConfigError,
-        limiter::AnyLimiter,
+        limiter::{AnyLimiter, limits_in_force::LimitTerms},
         quota::{Algorithm, OwnedQuota},
     };
     use tower_ratelimit_shared::{RedisLimiterBuilder, fallback::OnFailure};
@@ -285,10 +367,10 @@ mod redis {
 
         pub(super) fn limiter(
             &self,
-            counted: &CountedSets<'_>,
+            mut terms: LimitTerms,
             settings: &StoreSettings,
         ) -> Result<AnyLimiter, ConfigError> {
-            let terms = counted.terms(accepted_name(counted.name("rule.")));
+            terms.name = terms.name.map(accepted_name);
             let builder = RedisLimiterBuilder::of(terms)
                 .on_failure(on_failure(settings))
                 .remember_denials_for(LONGEST_DENIAL);
@@ -362,13 +444,12 @@ mod redis {
 mod redis {
     use tower_ratelimit_rulefile::RulesError;
 
-    use crate::{
-        compile::StoreSettings,
-        in_flight::InFlightRule,
-        rule::{CountedSets, Rule},
-    };
+    use crate::{compile::StoreSettings, in_flight::InFlightRule, rule::Rule};
     use tower_ratelimit_concurrency::PermitSource;
-    use tower_ratelimit_core::{error::ConfigError, limiter::AnyLimiter};
+    use tower_ratelimit_core::{
+        error::ConfigError,
+        limiter::{AnyLimiter, limits_in_force::LimitTerms},
+    };
 
     /// A store in Redis: there is none.
     #[derive(Debug, Clone)]
@@ -377,7 +458,7 @@ mod redis {
     impl RedisRules {
         pub(super) const fn limiter(
             &self,
-            _: &CountedSets<'_>,
+            _: LimitTerms,
             _: &StoreSettings,
         ) -> Result<AnyLimiter, ConfigError> {
             match *self {}

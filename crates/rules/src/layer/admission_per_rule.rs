@@ -11,18 +11,14 @@ use http::HeaderValue;
 use crate::{
     in_flight::{InFlightLimit, InFlightTables},
     rule::{Rule, SpendRule, UsagePlace},
-    rule_quotas::{CountedUnits, QuotaSet},
-    rule_selection::ChargeOfRule,
+    rule_quotas::CountedUnits,
     rule_set::Rules,
-    store::{RuleLimits, tier_of},
+    store::{LimitOfSet, RuleLimits},
 };
 use tower_ratelimit_core::{
     decision::Policy,
     headers::Headers,
-    limiter::{
-        Charge, Limiter, OnChange, OpRef, Tier,
-        limits_in_force::{LimitTerms, TierSet},
-    },
+    limiter::{Limiter, OnChange},
 };
 use tower_ratelimit_layer::{
     observe::Observer,
@@ -90,32 +86,21 @@ pub(super) struct Admissions<R> {
     pub(super) uncounted: RuleAdmission<R>,
 }
 
-/// The limits of a rule, by the indexes of its sets of quotas, the default set's first.
-type LimitsOfRule = Vec<(usize, Box<[LimitOfSet]>)>;
-
 /// A rule's part of the admissions.
 struct AdmissionOfRule<R> {
     /// For requests that meet this rule before others, since a response has the fields of one rule. It rejects requests
     /// without a permit, too.
     admission: RuleAdmission<R>,
-    /// By the index of the set of quotas.
-    limits: Box<[Box<[LimitOfSet]>]>,
     policies: Box<[Policy]>,
     in_flight: Option<InFlightLimit>,
 }
 
 impl<R> Admissions<R> {
     pub(super) fn new(rules: Rules, settings: Arc<LayerSettings<R>>) -> Self {
-        let limits_of_rule = |rule: &Rule| -> LimitsOfRule {
-            let sets = rule.allowance.indexed_sets().into_iter();
-            let limits = sets.map(|(at, set)| (at, limits_of_set(&rules, rule, at, set)));
-            limits.collect()
-        };
-        let limits: Vec<_> = rules.rules().iter().map(limits_of_rule).collect();
-        let queues = rules.rules().iter().flat_map(|rule| {
-            let kinds = rule.allowance.kinds().into_vec().into_iter();
+        let queues = rules.limits().0.iter().map(|limit| {
+            let rule = &rules.rules()[usize::from(limit.rule)];
             let wait = rule.wait.filter(|_| !rule.shadow);
-            kinds.map(move |units| (identity(rule, units.as_ref()), wait))
+            (identity(rule, limit.units.as_ref()), wait)
         });
         let parts = SelectedSettings {
             limiter: Arc::new(rules.limits().clone()),
@@ -124,17 +109,27 @@ impl<R> Admissions<R> {
             expose_decision: settings.expose_decision,
             grpc: settings.grpc,
             queues: settings.queues.of_limits(queues.collect()),
-            limits: terms_of_limits(&rules, &limits),
+            limits: terms_of_limits(&rules),
         };
-        let of_rule = |(rule, limits): (&Rule, LimitsOfRule)| {
-            let in_flight = rule.in_flight.as_deref().map(|limit| {
-                let sources = rules.permit_sources(rule);
-                settings.in_flight.limit((&rule.name, limit), sources)
-            });
-            AdmissionOfRule::new(rule, limits, in_flight, &parts)
+        let of_rule = |rule: &Rule| {
+            let policies_of = |limits: &[LimitOfSet]| -> Box<[Policy]> {
+                let policies = limits.iter().flat_map(|own| &own.policies);
+                policies.cloned().collect()
+            };
+            let policies: Vec<_> = rules.limits_of_sets(rule).map(policies_of).collect();
+            let of_sets: Vec<_> = policies.iter().map(|policies| &**policies).collect();
+            AdmissionOfRule {
+                admission: parts.admission(&rule.headers, rule.shadow, &of_sets),
+                policies: (policies.into_iter().next())
+                    .unwrap_or_else(|| Box::from([Policy::owned(&*rule.name, 0)])),
+                in_flight: rule.in_flight.as_deref().map(|limit| {
+                    let sources = rules.permit_sources(rule);
+                    settings.in_flight.limit((&rule.name, limit), sources)
+                }),
+            }
         };
         Self {
-            by_rule: rules.rules().iter().zip(limits).map(of_rule).collect(),
+            by_rule: rules.rules().iter().map(of_rule).collect(),
             uncounted: parts.admission(&Headers::default(), false, &[]),
             settings,
             rules,
@@ -158,31 +153,24 @@ impl<R> Admissions<R> {
     pub(super) fn admission(&self, rule: &Rule) -> &RuleAdmission<R> {
         &self.by_rule[usize::from(rule.position)].admission
     }
-
-    /// The limits that a charge is about.
-    pub(super) fn limits(&self, charge: &ChargeOfRule<'_>) -> &[LimitOfSet] {
-        let limits = &self.by_rule[usize::from(charge.rule.position)].limits;
-        limits.get(charge.set_index).map_or(&[], |limits| &**limits)
-    }
 }
 
-/// The settings of each limit, by its index. `limits` are those of each rule, by its sets of quotas.
-fn terms_of_limits(rules: &Rules, limits: &[LimitsOfRule]) -> Arc<[TermsOfLimit]> {
-    let kinds = rules.rules().iter().flat_map(|rule| rule.allowance.kinds());
-    let units = kinds.map(|units| {
-        let units = units?;
+/// The settings of each limit, by its index.
+fn terms_of_limits(rules: &Rules) -> Arc<[TermsOfLimit]> {
+    let limits = &rules.limits().0;
+    let units = limits.iter().map(|limit| {
+        let units = limit.units.clone()?;
         Some(UnitLimit::of_tiers(Arc::new(move |tokens| {
             units.of(tokens)
         })))
     });
     let units: Arc<[_]> = units.collect();
-    let terms = rules.rules().iter().zip(limits).flat_map(|(rule, sets)| {
+    let terms = rules.rules().iter().flat_map(|rule| {
         let spending = rule.spend.as_deref();
         let spending = spending
             .map(|spend| -> Arc<dyn BodyCharges> { Arc::new(spend.spending(Arc::clone(&units))) });
-        let limiters = rules.limits_of(rule).zip(rules.limiters(rule));
-        limiters.map(move |(limit, limiter)| {
-            let of_sets = sets.iter().flat_map(|(_, limits)| limits);
+        rules.limits().of_rule(rule).map(move |limit| {
+            let of_sets = rules.limits_of_sets(rule).flatten();
             let of_limit = of_sets.filter(|own| own.limit == limit);
             let policies = of_limit.map(|own| (own.tier.clone(), own.policies.clone()));
             let counts = rule.count_if.clone();
@@ -194,7 +182,7 @@ fn terms_of_limits(rules: &Rules, limits: &[LimitsOfRule]) -> Arc<[TermsOfLimit]
                     .filter(|_| rule.overflows()),
                 counts: counts.map(|counts| Arc::new(move |status| counts.counts(status)) as _),
                 spending: spending.clone(),
-                blocks: limiter.facts().blocks,
+                blocks: limits[limit].limiter.facts().blocks,
                 policies: policies.collect(),
             }
         })
@@ -211,100 +199,6 @@ fn identity(rule: &Rule, units: Option<&CountedUnits>) -> u64 {
         format!("{:?}", rule.allowance.sets()).hash(&mut identity);
     }
     identity.finish()
-}
-
-impl<R> AdmissionOfRule<R> {
-    fn new(
-        rule: &Rule,
-        sets: LimitsOfRule,
-        in_flight: Option<InFlightLimit>,
-        parts: &SelectedSettings<RuleLimits, R>,
-    ) -> Self {
-        let policies_of = |(_, limits): &(usize, Box<[LimitOfSet]>)| -> Box<[Policy]> {
-            let policies = limits.iter().flat_map(|own| &own.policies);
-            policies.cloned().collect()
-        };
-        let policies: Vec<_> = sets.iter().map(policies_of).collect();
-        let of_sets: Vec<_> = policies.iter().map(|policies| &**policies).collect();
-        let admission = parts.admission(&rule.headers, rule.shadow, &of_sets);
-        let mut by_set = Vec::new();
-        for (at, limits) in sets {
-            by_set.resize_with(by_set.len().max(at + 1), Box::default);
-            by_set[at] = limits;
-        }
-        let first = policies.into_iter().next();
-        Self {
-            admission,
-            limits: by_set.into(),
-            policies: first.unwrap_or_else(|| Box::from([Policy::owned(&*rule.name, 0)])),
-            in_flight,
-        }
-    }
-}
-
-/// The quotas of a set that count alike, which are those of a tier of one limit.
-pub(super) struct LimitOfSet {
-    /// The index of the limit.
-    pub(super) limit: usize,
-    pub(super) tier: Tier,
-    pub(super) policies: Box<[Policy]>,
-    /// Whether they count units of responses instead of requests.
-    pub(super) counts_units: bool,
-    /// The most units that all of them have.
-    pub(super) capacity: u64,
-}
-
-impl LimitOfSet {
-    fn new(
-        rules: &Rules,
-        rule: &Rule,
-        set_index: usize,
-        quotas: &QuotaSet,
-        units: Option<&CountedUnits>,
-    ) -> Option<Self> {
-        let own = quotas.of_kind(units)?;
-        let capacities = own.quotas().map(|quota| quota.quota().capacity());
-        Some(Self {
-            limit: rules.limit_index(rule, units)?,
-            tier: tier_of(set_index, rule.allowance.first_index(units)),
-            policies: policies(&own),
-            counts_units: units.is_some(),
-            capacity: capacities.min()?,
-        })
-    }
-
-    /// The charge of a request: a denial starts a block at once unless another operation may follow, which `reserves`.
-    #[inline]
-    pub(super) fn charge<'a>(&'a self, charge: &'a ChargeOfRule<'_>, reserves: bool) -> Charge<'a> {
-        let (key, class, cost) = charge.counted();
-        let op = if reserves {
-            OpRef::Reserve(cost)
-        } else {
-            OpRef::Acquire(cost)
-        };
-        let own = Charge::new(key, op).limit(self.limit);
-        let own = own.tier(&self.tier).class(class);
-        own.overflows(charge.rule.overflows())
-    }
-}
-
-/// The limits of the set of quotas at this index, in the order of decisions: at least one.
-pub(super) fn limits_of_set(
-    rules: &Rules,
-    rule: &Rule,
-    set_index: usize,
-    quotas: &QuotaSet,
-) -> Box<[LimitOfSet]> {
-    let kinds = quotas.kinds();
-    let limits = kinds.filter_map(|units| LimitOfSet::new(rules, rule, set_index, quotas, units));
-    limits.collect()
-}
-
-/// The policies of quotas. The compilation has checked them.
-fn policies(set: &QuotaSet) -> Box<[Policy]> {
-    let limits = TierSet::new(LimitTerms::of(set.to_owned_quotas()));
-    let policies = limits.map(|limits| limits.default_tier().policies.iter().cloned().collect());
-    policies.unwrap_or_default()
 }
 
 impl SpendRule {

@@ -1,19 +1,16 @@
 //! Decisions without a service of the layer: for requests that another process handles, and for those that wait for a body.
 
-use std::{future::pending, time::Instant};
+use std::{future::pending, iter::repeat, time::Instant};
 
 use http::request::Parts;
 
-use super::{
-    admission_per_rule::{Admissions, LimitOfSet, limits_of_set},
-    handle::RulesHandle,
-};
+use super::{admission_per_rule::Admissions, handle::RulesHandle};
 use crate::{
     explain::RulesOutcome,
     rule::Rule,
     rule_selection::{ChargeOfRule, RulesVerdict},
     rule_set::Rules,
-    store::RuleLimits,
+    store::{LimitOfSet, RuleLimits},
 };
 use tower_ratelimit_concurrency::HeldPermits;
 use tower_ratelimit_core::{
@@ -142,14 +139,9 @@ impl CheckTerms<'_> {
     /// Requests a decision of limits that are charged together; `None` for no limits.
     fn request(&self, charges: &[&ChargeOfRule<'_>]) -> Option<PendingCheck> {
         let requested_at = Instant::now();
-        let of_each = charges.iter().map(|charge| {
-            let limits = limits_of_set(self.rules, charge.rule, charge.set_index, charge.quotas);
-            (*charge, limits)
-        });
-        let of_each: Vec<_> = of_each.collect();
         let limits = || {
-            let of_each = of_each.iter();
-            of_each.flat_map(|(charge, limits)| limits.iter().map(move |limit| (*charge, limit)))
+            let of_each = |charge| repeat(charge).zip(self.rules.limits_of(charge));
+            charges.iter().copied().flat_map(of_each)
         };
         let cost_of = |(charge, limit): (&ChargeOfRule<'_>, &LimitOfSet)| {
             if limit.counts_units {

@@ -287,7 +287,7 @@ fn decide_alone<R: Reject<B>, B: 'static>(
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
     let admission = admissions.admission(charge.rule);
-    let Some(limit) = admissions.limits(charge).first() else {
+    let Some(limit) = admissions.rules.limits_of(charge).first() else {
         return admission.uncounted(Uncounted::Skip, &[], parts);
     };
     let own = limit.charge(charge, reserves(charge, charge.rule.wait.is_some()));
@@ -309,7 +309,7 @@ fn decide_together<R: Reject<B>, B: 'static>(
 ) -> RateOutcome<RuleLimits, R, B> {
     for charge in charges.iter().filter(|charge| charge.rule.shadow) {
         let admission = admissions.admission(charge.rule);
-        let limits = admissions.limits(charge).iter();
+        let limits = admissions.rules.limits_of(charge).iter();
         let own = limits.map(|limit| limit.charge(charge, reserves(charge, false)));
         watched.extend(own.filter_map(|own| admission.watch(own)));
     }
@@ -319,7 +319,7 @@ fn decide_together<R: Reject<B>, B: 'static>(
     };
     let waits = hard.clone().any(|charge| charge.rule.wait.is_some());
     let list = hard.clone().flat_map(|charge| {
-        let (limits, continues) = (admissions.limits(charge), reserves(charge, waits));
+        let (limits, continues) = (admissions.rules.limits_of(charge), reserves(charge, waits));
         limits
             .iter()
             .map(move |limit| limit.charge(charge, continues))
@@ -340,7 +340,9 @@ fn reserve<'c, 'r: 'c, R>(
     list: &mut [Charge<'_>],
     parts: &mut Parts,
 ) {
-    let limits = hard.clone().flat_map(|charge| admissions.limits(charge));
+    let limits = hard
+        .clone()
+        .flat_map(|charge| admissions.rules.limits_of(charge));
     let capacities: Vec<u64> = limits.map(|limit| limit.capacity).collect();
     admissions.uncounted.reserve(list, &capacities, parts);
     // As the first rule says, which reads the response.
