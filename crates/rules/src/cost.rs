@@ -19,7 +19,7 @@ pub(crate) use tower_ratelimit_layer::key::request_value::lines_in_any_spelling;
 pub(super) struct CostRule {
     default: u32,
     methods: Box<[(Method, u32)]>,
-    header: Option<(HeaderName, u32)>,
+    pub(super) header: Option<(HeaderName, u32)>,
 }
 
 impl CostRule {

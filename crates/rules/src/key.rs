@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 use tower_ratelimit_rulefile::pattern::Host;
 
 use super::{
-    request::{NamedHost, RequestView, hosts},
+    request::{NamedHost, RequestPart, RequestView, hosts},
     request_matcher::Matcher,
 };
 use tower_ratelimit_core::{
@@ -18,7 +18,8 @@ use tower_ratelimit_layer::mcp::Mcp;
 
 #[derive(Clone)]
 pub(super) enum RuleKey {
-    Extractor(Arc<dyn KeyExtractor>),
+    /// An extractor, and the part of requests that it reads, unless rules always have it.
+    Extractor(Arc<dyn KeyExtractor>, Option<RequestPart>),
     /// The method and the tool of a call of MCP.
     McpTool,
     /// The segment of a parameter of the rule's path.
@@ -33,7 +34,11 @@ pub(super) const MAX_PARTS: usize = 8;
 
 impl RuleKey {
     pub(super) fn extractor(extractor: impl KeyExtractor) -> Self {
-        Self::Extractor(Arc::new(extractor))
+        Self::Extractor(Arc::new(extractor), None)
+    }
+
+    pub(super) fn reading(part: RequestPart, extractor: impl KeyExtractor) -> Self {
+        Self::Extractor(Arc::new(extractor), Some(part))
     }
 
     pub(super) fn extract(
@@ -42,7 +47,7 @@ impl RuleKey {
         view: &RequestView<'_>,
     ) -> Result<Key, KeyError> {
         match self {
-            Self::Extractor(extractor) => extractor.extract(view.parts),
+            Self::Extractor(extractor, _) => extractor.extract(view.parts),
             other => other.compose(matcher, view),
         }
     }
@@ -50,7 +55,7 @@ impl RuleKey {
     #[inline(never)]
     fn compose(&self, matcher: &Matcher, view: &RequestView<'_>) -> Result<Key, KeyError> {
         match self {
-            Self::Extractor(extractor) => extractor.extract(view.parts),
+            Self::Extractor(extractor, _) => extractor.extract(view.parts),
             Self::McpTool => Mcp::tool().extract(view.parts),
             Self::PathParameter(name) => path_parameter(name, matcher, view),
             Self::FirstOf(choices) => {
@@ -74,29 +79,23 @@ impl RuleKey {
         }
     }
 
-    pub(super) fn path_parameters(&self, names: &mut Vec<Box<str>>) {
+    /// Visits the keys that are made of no others.
+    pub(super) fn each_single<'k>(&'k self, visit: &mut dyn FnMut(&'k Self)) {
         match self {
-            Self::Extractor(_) | Self::McpTool => {}
-            Self::PathParameter(name) => names.push(name.clone()),
             Self::FirstOf(choices) => {
-                choices
-                    .iter()
-                    .for_each(|(_, part)| part.path_parameters(names));
+                let parts = choices.iter().map(|(_, part)| part);
+                parts.for_each(|part| part.each_single(visit));
             }
-            Self::Tuple(parts) => {
-                parts.iter().for_each(|part| part.path_parameters(names));
-            }
+            Self::Tuple(parts) => parts.iter().for_each(|part| part.each_single(visit)),
+            single => visit(single),
         }
     }
 
     /// Whether a part of the key is the tool of a call.
     pub(super) fn names_tool(&self) -> bool {
-        match self {
-            Self::Extractor(_) | Self::PathParameter(_) => false,
-            Self::McpTool => true,
-            Self::FirstOf(choices) => choices.iter().any(|(_, part)| part.names_tool()),
-            Self::Tuple(parts) => parts.iter().any(Self::names_tool),
-        }
+        let mut names_tool = false;
+        self.each_single(&mut |key| names_tool |= matches!(key, Self::McpTool));
+        names_tool
     }
 
     /// Adds the name of the alternative that each `first_of` chooses for this request.
@@ -107,7 +106,7 @@ impl RuleKey {
         names: &mut Vec<&'k str>,
     ) {
         match self {
-            Self::Extractor(_) | Self::McpTool | Self::PathParameter(_) => {}
+            Self::Extractor(..) | Self::McpTool | Self::PathParameter(_) => {}
             Self::FirstOf(choices) => {
                 let is_present = |(_, choice): &&(Box<str>, Self)| {
                     let found = choice.extract(matcher, view);

@@ -81,7 +81,8 @@ pub use self::{
         RulesLayer, RulesLimit,
     },
     reload_changes::RuleChanges,
-    rule::{NeedsTrailers, RequestPart, RuleNeed},
+    request::RequestPart,
+    rule::{NeedsTrailers, RuleNeed},
     rule_set::Rules,
     store::RulesStore,
 };

@@ -45,6 +45,10 @@ impl PriorityRule {
         }
     }
 
+    pub(super) fn header(&self) -> Option<&HeaderName> {
+        self.header.as_ref().map(|header| &header.name)
+    }
+
     fn classes(&self) -> impl Iterator<Item = Priority> {
         let named = self.header.iter().flat_map(|header| &header.classes);
         let named = named.map(|(_, class)| *class);

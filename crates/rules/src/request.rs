@@ -125,6 +125,38 @@ impl<'r> RequestView<'r> {
     }
 }
 
+/// A part of requests that a rule reads, in addition to method, path, query and client.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RequestPart {
+    /// The header of this name.
+    Header(HeaderName),
+    /// The cookie of this name.
+    Cookie(String),
+    /// The token in `Authorization: Bearer`, see [`BearerToken`](tower_ratelimit_layer::key::request_value::BearerToken).
+    BearerToken,
+    /// The user in `Authorization: Basic`, see [`BasicUser`](tower_ratelimit_layer::key::request_value::BasicUser).
+    BasicUser,
+    /// The host in `:authority` or `Host`.
+    Host,
+    /// The route that axum matched; no other server has one.
+    Route,
+    /// Whether the application considers the request authenticated, by the function of
+    /// [`RulesBuilder::authenticated`](crate::RulesBuilder::authenticated).
+    Authenticated,
+    /// The key that the application registers under this name by
+    /// [`RulesBuilder::key`](crate::RulesBuilder::key).
+    CustomKey(String),
+}
+
+impl RequestPart {
+    /// The headers with a call of MCP.
+    pub(super) const OF_MCP: [Self; 2] = [
+        Self::Header(HeaderName::from_static("mcp-method")),
+        Self::Header(HeaderName::from_static("mcp-name")),
+    ];
+}
+
 /// Whether a name has a sign other than the hyphen. If neither of two names has one, they are no spellings of each other.
 pub(super) fn has_other_signs(name: &HeaderName) -> bool {
     let is_other = |byte: u8| byte != b'-' && !byte.is_ascii_alphanumeric();

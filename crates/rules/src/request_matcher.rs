@@ -9,7 +9,7 @@ use tower_ratelimit_rulefile::{
     weekly_time_window::TimeWindow,
 };
 
-use super::request::{NamedHost, RequestView, has_other_signs, hosts};
+use super::request::{NamedHost, RequestPart, RequestView, has_other_signs, hosts};
 use tower_ratelimit_core::clock::Timestamp;
 use tower_ratelimit_layer::key::request_value::{
     lines_in_any_spelling, parameters, parameters_by_semicolons,
@@ -277,6 +277,25 @@ impl Matcher {
     pub(super) fn needs_time(&self) -> bool {
         let negated = self.not.as_ref();
         self.times.is_some() || negated.is_some_and(|not| not.needs_time())
+    }
+
+    /// Adds the parts of requests that the match reads, in addition to method, path, query and client.
+    pub(super) fn request_parts(&self, parts: &mut Vec<RequestPart>) {
+        let headers = self.headers.iter().map(|header| header.name.clone());
+        parts.extend(headers.map(RequestPart::Header));
+        if self.mcp.is_some() {
+            parts.extend(RequestPart::OF_MCP);
+        }
+        let others = [
+            (self.hosts.is_some(), RequestPart::Host),
+            (self.authenticated.is_some(), RequestPart::Authenticated),
+            (self.routes.is_some(), RequestPart::Route),
+        ];
+        let others = others.into_iter().filter(|(is_read, _)| *is_read);
+        parts.extend(others.map(|(_, part)| part));
+        if let Some(not) = &self.not {
+            not.request_parts(parts);
+        }
     }
 
     #[cold]

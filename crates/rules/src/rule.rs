@@ -10,6 +10,7 @@ use super::{
     in_flight::InFlightRule,
     key::RuleKey,
     priority::PriorityRule,
+    request::RequestPart,
     request_matcher::Matcher,
     rule_quotas::{Allowance, SetChoice},
 };
@@ -121,44 +122,6 @@ impl Rule {
 
     pub(super) fn needs_time(&self) -> bool {
         self.matcher.needs_time() || matches!(self.allowance.choice, SetChoice::Time(_))
-    }
-}
-
-/// A part of requests that a rule reads, in addition to method, path, query and client.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RequestPart {
-    /// The header of this name.
-    Header(HeaderName),
-    /// The cookie of this name.
-    Cookie(String),
-    /// The token in `Authorization: Bearer`, see [`BearerToken`](tower_ratelimit_layer::key::request_value::BearerToken).
-    BearerToken,
-    /// The user in `Authorization: Basic`, see [`BasicUser`](tower_ratelimit_layer::key::request_value::BasicUser).
-    BasicUser,
-    /// The host in `:authority` or `Host`.
-    Host,
-    /// The route that axum matched; no other server has one.
-    Route,
-    /// Whether the application considers the request authenticated, by the function of
-    /// [`RulesBuilder::authenticated`](super::RulesBuilder::authenticated).
-    Authenticated,
-    /// The key that the application registers under this name by
-    /// [`RulesBuilder::key`](super::RulesBuilder::key).
-    CustomKey(String),
-}
-
-impl RequestPart {
-    /// The header of this name. A name that is none is reported elsewhere.
-    pub(super) fn header(name: &str) -> Option<Self> {
-        name.parse().ok().map(Self::Header)
-    }
-
-    /// The headers with a call of MCP.
-    pub(super) fn of_mcp() -> impl Iterator<Item = Self> {
-        ["mcp-method", "mcp-name"]
-            .into_iter()
-            .filter_map(Self::header)
     }
 }
 

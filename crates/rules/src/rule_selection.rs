@@ -68,13 +68,6 @@ pub(crate) struct ChargeOfRule<'r> {
     pub(crate) class: Priority,
 }
 
-impl ChargeOfRule<'_> {
-    /// The key, the class and the cost of the request.
-    pub(crate) fn counted(&self) -> (&Key, Priority, u64) {
-        (&self.key, self.class, u64::from(self.cost))
-    }
-}
-
 /// The charges of a request. The first needs no heap.
 #[derive(Debug, Default)]
 pub(crate) struct RuleCharges<'r> {

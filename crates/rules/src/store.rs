@@ -291,14 +291,14 @@ impl LimitOfSet {
     /// The charge of a request: a denial starts a block at once unless another operation may follow, which `reserves`.
     #[inline]
     pub(super) fn charge<'a>(&'a self, charge: &'a ChargeOfRule<'_>, reserves: bool) -> Charge<'a> {
-        let (key, class, cost) = charge.counted();
+        let cost = u64::from(charge.cost);
         let op = if reserves {
             OpRef::Reserve(cost)
         } else {
             OpRef::Acquire(cost)
         };
-        let own = Charge::new(key, op).limit(self.limit);
-        let own = own.tier(&self.tier).class(class);
+        let own = Charge::new(&charge.key, op).limit(self.limit);
+        let own = own.tier(&self.tier).class(charge.class);
         own.overflows(charge.rule.overflows())
     }
 }

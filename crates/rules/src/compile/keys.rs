@@ -15,7 +15,7 @@ use tower_ratelimit_rulefile::{
 use super::context::Context;
 use crate::{
     key::{HostKey, MAX_PARTS, RuleKey, Unregistered},
-    rule::RequestPart,
+    request::RequestPart,
 };
 use tower_ratelimit_layer::key::{
     Global, PeerIp, RequestMethod,
@@ -123,13 +123,15 @@ impl<'c> Context<'c> {
             "client_ip" => RuleKey::extractor(self.client_ip.clone()),
             "peer_ip" => RuleKey::extractor(PeerIp.grouped_by(self.prefix)),
             "global" => RuleKey::extractor(Global),
-            "bearer_token" => RuleKey::extractor(BearerToken),
-            "basic_user" => RuleKey::extractor(BasicUser),
+            "bearer_token" => RuleKey::reading(RequestPart::BearerToken, BearerToken),
+            "basic_user" => RuleKey::reading(RequestPart::BasicUser, BasicUser),
             "method" => RuleKey::extractor(RequestMethod),
-            "host" => RuleKey::extractor(HostKey),
+            "host" => RuleKey::reading(RequestPart::Host, HostKey),
             "mcp_tool" => RuleKey::McpTool,
             #[cfg(feature = "axum")]
-            "route" => RuleKey::extractor(tower_ratelimit_layer::key::MatchedRoute),
+            "route" => {
+                RuleKey::reading(RequestPart::Route, tower_ratelimit_layer::key::MatchedRoute)
+            }
             #[cfg(not(feature = "axum"))]
             "route" => {
                 let message = "the key `route` needs the feature `axum`";
@@ -186,12 +188,15 @@ impl<'c> Context<'c> {
             };
         }
         let text = node.text().filter(|text| !text.is_empty())?;
-        if HEADER.is(entry) {
+        if HEADER.is(entry) || SECRET_HEADER.is(entry) {
             let name = self.header_name(text, &node.span)?;
-            Some(RuleKey::extractor(Header::new(name)))
-        } else if SECRET_HEADER.is(entry) {
-            let name = self.header_name(text, &node.span)?;
-            Some(RuleKey::extractor(Header::new(name).secret()))
+            let part = RequestPart::Header(name.clone());
+            let header = Header::new(name);
+            Some(if HEADER.is(entry) {
+                RuleKey::reading(part, header)
+            } else {
+                RuleKey::reading(part, header.secret())
+            })
         } else if COOKIE.is(entry) {
             self.cookie(text, node)
         } else if QUERY.is(entry) {
@@ -212,16 +217,18 @@ impl<'c> Context<'c> {
             self.report(ProblemCode::R01, &node.span, message);
             return None;
         }
-        Some(RuleKey::extractor(Cookie::new(name)))
+        let part = RequestPart::Cookie(name.to_owned());
+        Some(RuleKey::reading(part, Cookie::new(name)))
     }
 
     fn custom(&mut self, name: &str, node: &Node) -> Option<RuleKey> {
         let setup = self.setup;
+        let part = RequestPart::CustomKey(name.to_owned());
         if let Some((_, extractor)) = setup.keys.iter().find(|(known, _)| known == name) {
-            return Some(RuleKey::Extractor(extractor.clone()));
+            return Some(RuleKey::Extractor(extractor.clone(), Some(part)));
         }
         if setup.outside {
-            return Some(RuleKey::extractor(Unregistered));
+            return Some(RuleKey::reading(part, Unregistered));
         }
         let known = setup.keys.iter().map(|(name, _)| name.as_str());
         self.unknown("custom key", name, &node.span, known);
@@ -266,35 +273,6 @@ fn part<'n>(key: &'n Node, field: &Field<Text>) -> Option<&'n Node> {
         NodeValue::Table(_) => {
             let choice = || part(FIRST_OF.of(key)?, field);
             field.node(key).or_else(choice)
-        }
-    }
-}
-
-/// Adds the parts of requests that a key reads.
-pub(super) fn request_parts(key: &Node, parts: &mut Vec<RequestPart>) {
-    match &key.value {
-        NodeValue::Scalar(scalar) => match &*scalar.text {
-            "bearer_token" => parts.push(RequestPart::BearerToken),
-            "basic_user" => parts.push(RequestPart::BasicUser),
-            "host" => parts.push(RequestPart::Host),
-            "route" => parts.push(RequestPart::Route),
-            "mcp_tool" => parts.extend(RequestPart::of_mcp()),
-            _ => {}
-        },
-        NodeValue::List(items) => items.iter().for_each(|item| request_parts(item, parts)),
-        NodeValue::Table(entries) => {
-            for entry in entries {
-                let name = entry.value.text();
-                if FIRST_OF.is(entry) {
-                    request_parts(&entry.value, parts);
-                } else if HEADER.is(entry) || SECRET_HEADER.is(entry) {
-                    parts.extend(name.and_then(RequestPart::header));
-                } else if COOKIE.is(entry) {
-                    parts.extend(name.map(|name| RequestPart::Cookie(name.into())));
-                } else if CUSTOM.is(entry) {
-                    parts.extend(name.map(|name| RequestPart::CustomKey(name.into())));
-                }
-            }
         }
     }
 }

@@ -17,10 +17,7 @@ use tower_ratelimit_rulefile::{
 };
 
 use super::context::{Context, method};
-use crate::{
-    request_matcher::{Authenticator, HeaderCondition, Matcher, McpCondition, Pattern},
-    rule::RequestPart,
-};
+use crate::request_matcher::{Authenticator, HeaderCondition, Matcher, McpCondition, Pattern};
 use tower_ratelimit_client_ip::client_ip::unmapped;
 
 pub(super) static MATCH: Field<Tree> = Field::table(
@@ -369,25 +366,4 @@ impl<'c> Context<'c> {
 fn resembles_boolean(text: &str) -> bool {
     let words = ["true", "false", "yes", "no", "on", "off", "null", "~", ""];
     words.iter().any(|word| text.eq_ignore_ascii_case(word))
-}
-
-/// Adds the parts of requests that a match reads.
-pub(super) fn request_parts(node: &Node, parts: &mut Vec<RequestPart>) {
-    for entry in node.entries() {
-        let value = &entry.value;
-        if HEADER.is(entry) {
-            let names = value.entries().iter().map(|entry| entry.key.as_str());
-            parts.extend(names.filter_map(RequestPart::header));
-        } else if MCP.is(entry) {
-            parts.extend(RequestPart::of_mcp());
-        } else if HOST.is(entry) {
-            parts.push(RequestPart::Host);
-        } else if ROUTE.is(entry) {
-            parts.push(RequestPart::Route);
-        } else if AUTHENTICATED.is(entry) {
-            parts.push(RequestPart::Authenticated);
-        } else if NOT.is(entry) {
-            request_parts(value, parts);
-        }
-    }
 }

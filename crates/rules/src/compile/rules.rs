@@ -20,19 +20,20 @@ use tower_ratelimit_rulefile::{
 
 use super::{
     context::{Context, duration},
-    keys::{self, DEFAULT_KEY, KEY},
-    match_conditions::{self, MATCH},
-    quotas::{QUOTA, SCHEDULE, TIER, TIER_HEADER, WEIGHTED},
+    keys::{DEFAULT_KEY, KEY},
+    match_conditions::MATCH,
+    quotas::{QUOTA, SCHEDULE, TIER, WEIGHTED},
     spend::SPEND,
 };
 use crate::{
-    cost::{self, COST},
+    cost::COST,
     in_flight::IN_FLIGHT,
     key::{RuleKey, names},
-    priority::{self, PRIORITY},
+    priority::PRIORITY,
+    request::RequestPart,
     request_matcher::Matcher,
-    rule::{CountIf, RequestPart, Rule, RuleAction},
-    rule_quotas::Allowance,
+    rule::{CountIf, Rule, RuleAction},
+    rule_quotas::{Allowance, SetChoice},
 };
 use tower_ratelimit_core::{
     headers::{Headers, IetfDraft, ResetFormat},
@@ -230,10 +231,10 @@ impl<'c> Context<'c> {
         let spend = self.spend(node, &allowance);
         self.check_beside_spend(node, &allowance);
         let defaults = self.defaults;
-        let key_node = self.key_of(node);
         let mut key_digest = DefaultHasher::new();
+        let key_node = self.key_of(node);
         key_node.map(Node::canonical).hash(&mut key_digest);
-        Some(Rule {
+        let mut rule = Rule {
             name: name.into(),
             position: 0,
             action,
@@ -263,9 +264,11 @@ impl<'c> Context<'c> {
             headers: self.response_headers(node),
             stop: STOP.of(node).unwrap_or(false),
             replaces: Box::default(),
-            request_parts: request_parts(node, key_node).into(),
+            request_parts: Box::default(),
             span: name_node.span.clone(),
-        })
+        };
+        rule.request_parts = request_parts(&rule);
+        Some(rule)
     }
 
     fn name(&mut self, rule: &'c Node) -> Option<(&'c Node, &'c str)> {
@@ -312,13 +315,13 @@ impl<'c> Context<'c> {
         // Checked even if the quota has a fault, so that both are reported.
         if let Some(key) = &key {
             let span = &key_node.or_else(|| NAME.node(node)).unwrap_or(node).span;
-            let mut names = Vec::new();
-            key.path_parameters(&mut names);
-            for parameter in &names {
-                if let Some(message) = missing_parameter(parameter, matcher) {
+            key.each_single(&mut |part| {
+                if let RuleKey::PathParameter(parameter) = part
+                    && let Some(message) = missing_parameter(parameter, matcher)
+                {
                     self.report(ProblemCode::R07, span, message);
                 }
-            }
+            });
         }
         Some((key?, allowance?))
     }
@@ -427,30 +430,29 @@ fn missing_parameter(parameter: &str, matcher: &Matcher) -> Option<String> {
     }
 }
 
-/// The parts that a rule with this key reads, each once, and whether the key is made of the part.
-fn request_parts(rule: &Node, key: Option<&Node>) -> Vec<(RequestPart, bool)> {
+/// The parts of requests that a rule reads, each once, and whether its key is made of the part.
+fn request_parts(rule: &Rule) -> Box<[(RequestPart, bool)]> {
     let mut parts = Vec::new();
-    if let Some(found) = MATCH.of(rule) {
-        match_conditions::request_parts(found, &mut parts);
-    }
-    let tier = TIER.of(rule).and_then(|tier| TIER_HEADER.node(tier));
-    let cost = COST.of(rule).and_then(|cost| cost::HEADER.of(cost));
-    let cost = cost.and_then(|header| cost::HEADER_NAME.node(header));
-    let class = PRIORITY.of(rule).and_then(|of| priority::HEADER.node(of));
-    let names = [tier, cost, class].into_iter().flatten();
-    parts.extend(names.filter_map(Node::text).filter_map(RequestPart::header));
-    let mut key_parts = Vec::new();
-    if ACTION.of(rule).unwrap_or(RuleAction::Limit).limits()
-        && let Some(key) = key
-    {
-        keys::request_parts(key, &mut key_parts);
-    }
-    let mut all = Vec::new();
-    let parts = parts.into_iter().map(|part| (part, false));
-    for part in parts.chain(key_parts.into_iter().map(|part| (part, true))) {
-        if !all.contains(&part) {
-            all.push(part);
+    rule.matcher.request_parts(&mut parts);
+    let tier = match &rule.allowance.choice {
+        SetChoice::Tier(header, _) => Some(header),
+        SetChoice::Nothing | SetChoice::Time(_) => None,
+    };
+    let cost = rule.cost.header.as_ref().map(|(header, _)| header);
+    let headers = [tier, cost, rule.priority.header()];
+    let headers = headers.into_iter().flatten().cloned();
+    parts.extend(headers.map(RequestPart::Header));
+    let mut all: Vec<_> = parts.into_iter().map(|part| (part, false)).collect();
+    rule.key.each_single(&mut |key| match key {
+        RuleKey::Extractor(_, part) => all.extend(part.clone().map(|part| (part, true))),
+        RuleKey::McpTool => all.extend(RequestPart::OF_MCP.map(|part| (part, true))),
+        _ => {}
+    });
+    let mut once = Vec::new();
+    for part in all {
+        if !once.contains(&part) {
+            once.push(part);
         }
     }
-    all
+    once.into()
 }
