@@ -48,62 +48,11 @@ use tower_ratelimit_store::{
 /// four.
 const PLAN_ID: &str = "leases";
 
-#[derive(Clone)]
-pub(crate) struct Leases(Arc<Renewer>);
-
 /// A lease of one request, acquired or not. Dropping it releases it, on any thread.
 pub(crate) struct Lease {
-    renewer: Arc<Renewer>,
+    leases: Arc<Leases>,
     subject: Arc<str>,
     name: LeaseName,
-}
-
-impl Leases {
-    /// Creates a limit of `limit` leases for each subject. A lease expires after `lease` unless it
-    /// is renewed. Limits of one `name` on one server are counted together. Nodes of one simulation
-    /// need a `seed` each.
-    pub(crate) fn new(
-        store: &RedisStore,
-        name: &str,
-        limit: u64,
-        lease: Duration,
-        seed: Option<u64>,
-    ) -> Self {
-        let keyspace = key_name::keyspace(store.prefix(), name, PLAN_ID);
-        let names = keyed_hash(seed);
-        Self(Arc::new(Renewer::new(
-            store.clone(),
-            keyspace,
-            names,
-            limit,
-            lease,
-        )))
-    }
-
-    /// Returns the error with which a call about this key would fail at once, if any.
-    pub(crate) fn refusal(&self, key: &Key) -> Option<StoreError> {
-        let subject = key_name::of_subject(&self.0.keyspace, key);
-        self.0.store.refusal(subject.as_bytes())
-    }
-
-    /// Records that a decision was made without the server, because of this error.
-    pub(crate) fn record_degraded(&self, error: &StoreError) {
-        self.0.store.record_degraded(error);
-    }
-
-    pub(crate) fn lease(&self, key: &Key) -> Lease {
-        let renewer = &self.0;
-        let number = renewer.count.fetch_add(1, Ordering::Relaxed);
-        // 64 random bits: two equal names among millions of leases of one subject are unlikely.
-        let name = renewer.names.hash(&number.to_ne_bytes());
-        let lease = Lease {
-            renewer: Arc::clone(renewer),
-            subject: key_name::of_subject(&renewer.keyspace, key).into(),
-            name: name.to_be_bytes(),
-        };
-        renewer.registry().begin(lease.name, &lease.subject);
-        lease
-    }
 }
 
 impl Lease {
@@ -111,14 +60,14 @@ impl Lease {
     ///
     /// After an error, and when the future is dropped, the server may have granted it all the same.
     pub(crate) async fn acquire(&self, part: u64) -> Result<Acquired, StoreError> {
-        self.renewer.registry().set_requested(self.name, true);
+        self.leases.registry().set_requested(self.name, true);
         let requested_at = Instant::now();
-        let answer = self.renewer.acquire(&self.subject, self.name, part).await;
+        let answer = self.leases.acquire(&self.subject, self.name, part).await;
         match &answer {
-            Ok(Acquired::Granted(_)) => self.renew_at(self.renewer.renewal(requested_at)),
-            Ok(Acquired::Refused { .. }) => self.renewer.registry().remove(self.name),
+            Ok(Acquired::Granted(_)) => self.renew_at(self.leases.renewal(requested_at)),
+            Ok(Acquired::Refused { .. }) => self.leases.registry().remove(self.name),
             Err(error) if may_have_run(error.kind()) => {}
-            Err(_) => self.renewer.registry().set_requested(self.name, false),
+            Err(_) => self.leases.registry().set_requested(self.name, false),
         }
         answer
     }
@@ -129,8 +78,8 @@ impl Lease {
     }
 
     fn renew_at(&self, at: Instant) {
-        self.renewer.registry().hold(self.name, at);
-        self.renewer.keep();
+        self.leases.registry().hold(self.name, at);
+        self.leases.keep();
     }
 }
 
@@ -146,10 +95,10 @@ const fn may_have_run(kind: StoreErrorKind) -> bool {
 impl Drop for Lease {
     fn drop(&mut self) {
         let now = Instant::now();
-        let is_dropped = self.renewer.registry().drop_lease(self.name, now);
+        let is_dropped = self.leases.registry().drop_lease(self.name, now);
         if is_dropped {
-            self.renewer.wake();
-            self.renewer.keep();
+            self.leases.dropped.notify_one();
+            self.leases.keep();
         }
     }
 }
@@ -163,7 +112,7 @@ impl fmt::Debug for Lease {
 impl fmt::Debug for Leases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leases")
-            .field("keyspace", &self.0.keyspace)
+            .field("keyspace", &self.keyspace)
             .finish_non_exhaustive()
     }
 }
@@ -184,7 +133,8 @@ pub(crate) enum Acquired {
     Refused { shed: bool },
 }
 
-struct Renewer {
+/// A limit of leases for each subject, and those of this process.
+pub(crate) struct Leases {
     store: RedisStore,
     /// The common beginning of all subjects' keys.
     keyspace: String,
@@ -198,19 +148,22 @@ struct Renewer {
     task: Solo,
 }
 
-impl Renewer {
-    fn new(
-        store: RedisStore,
-        keyspace: String,
-        names: SipHasher13,
+impl Leases {
+    /// Creates a limit of `limit` leases for each subject. A lease expires after `lease` unless it
+    /// is renewed. Limits of one `name` on one server are counted together. Nodes of one simulation
+    /// need a `seed` each.
+    pub(crate) fn new(
+        store: &RedisStore,
+        name: &str,
         limit: u64,
         lease: Duration,
+        seed: Option<u64>,
     ) -> Self {
         store.use_script(&LEASES);
         Self {
-            store,
-            keyspace,
-            names,
+            store: store.clone(),
+            keyspace: key_name::keyspace(store.prefix(), name, PLAN_ID),
+            names: keyed_hash(seed),
             count: AtomicU64::new(0),
             limit,
             lease,
@@ -218,6 +171,30 @@ impl Renewer {
             dropped: Notify::new(),
             task: Solo::every(pause(lease)),
         }
+    }
+
+    /// Returns the error with which a call about this key would fail at once, if any.
+    pub(crate) fn refusal(&self, key: &Key) -> Option<StoreError> {
+        let subject = key_name::of_subject(&self.keyspace, key);
+        self.store.refusal(subject.as_bytes())
+    }
+
+    /// Records that a decision was made without the server, because of this error.
+    pub(crate) fn record_degraded(&self, error: &StoreError) {
+        self.store.record_degraded(error);
+    }
+
+    pub(crate) fn lease(self: &Arc<Self>, key: &Key) -> Lease {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        // 64 random bits: two equal names among millions of leases of one subject are unlikely.
+        let name = self.names.hash(&number.to_ne_bytes());
+        let lease = Lease {
+            leases: Arc::clone(self),
+            subject: key_name::of_subject(&self.keyspace, key).into(),
+            name: name.to_be_bytes(),
+        };
+        self.registry().begin(lease.name, &lease.subject);
+        lease
     }
 
     /// Locks the registry. Each change is one step, so the registry is valid even after a panic.
@@ -260,18 +237,6 @@ impl Renewer {
         steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
         part: u64,
     ) -> Result<Vec<Value>, StoreError> {
-        let (keys, arguments) = ([subject.as_bytes()], self.arguments(steps, part));
-        match self.store.call(until, &LEASES, &keys, &arguments).await? {
-            Value::Array(values) => Ok(values),
-            _ => Err(StoreError::foreign("not the script's reply")),
-        }
-    }
-
-    fn arguments(
-        &self,
-        steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
-        part: u64,
-    ) -> Vec<Vec<u8>> {
         let [limit, part] = [self.limit, part].map(|number| number.min(LUA_MAX_INT));
         let limit = if part < limit {
             format!("{limit}/{part}")
@@ -285,18 +250,17 @@ impl Renewer {
         for (letter, name) in steps {
             arguments.extend([letter.to_vec(), name.to_vec()]);
         }
-        arguments
+        let keys = [subject.as_bytes()];
+        match self.store.call(until, &LEASES, &keys, &arguments).await? {
+            Value::Array(values) => Ok(values),
+            _ => Err(StoreError::foreign("not the script's reply")),
+        }
     }
 
     /// The time of the next renewal for a lease granted or renewed at `now`. It is a third of the
     /// lease: two renewals may fail before the lease expires.
     fn renewal(&self, now: Instant) -> Instant {
         now + self.lease / 3
-    }
-
-    /// Wakes the task that releases dropped leases.
-    fn wake(&self) {
-        self.dropped.notify_one();
     }
 
     /// Starts the task, unless it runs. Without a runtime the next request starts it.
@@ -353,7 +317,7 @@ impl Renewer {
 
     fn in_flight(&self, batch: LeaseBatch) -> BatchInFlight<'_> {
         BatchInFlight {
-            renewer: self,
+            leases: self,
             batch: Some(batch),
         }
     }
@@ -383,7 +347,7 @@ fn pause(lease: Duration) -> Duration {
 /// A batch that is being sent. It counts as failed until it is done, also when the runtime shuts
 /// down midway.
 struct BatchInFlight<'a> {
-    renewer: &'a Renewer,
+    leases: &'a Leases,
     batch: Option<LeaseBatch>,
 }
 
@@ -392,11 +356,11 @@ impl BatchInFlight<'_> {
         let Some(batch) = &self.batch else { return };
         let now = Instant::now();
         let steps = batch.steps.iter().map(Step::argument);
-        let renewer = self.renewer;
-        let sent = renewer.send(None, &batch.subject, steps, renewer.limit);
+        let leases = self.leases;
+        let sent = leases.send(None, &batch.subject, steps, leases.limit);
         let outcome = sent.await;
         if outcome.is_ok() {
-            renewer.registry().done(batch, renewer.renewal(now));
+            leases.registry().done(batch, leases.renewal(now));
         }
         self.end(outcome.err().as_ref());
     }
@@ -407,7 +371,7 @@ impl BatchInFlight<'_> {
         if error.is_none_or(|error| error.kind() == StoreErrorKind::ForeignData)
             && let Some(batch) = self.batch.take()
         {
-            self.renewer.registry().ended(&batch);
+            self.leases.registry().ended(&batch);
         }
     }
 }
@@ -424,7 +388,7 @@ impl Step {
 impl Drop for BatchInFlight<'_> {
     fn drop(&mut self) {
         if let Some(batch) = self.batch.take() {
-            self.renewer.registry().failed(batch);
+            self.leases.registry().failed(batch);
         }
     }
 }
@@ -464,14 +428,6 @@ async fn next(
         Poll::Pending
     })
     .await
-}
-
-impl fmt::Debug for Renewer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Renewer")
-            .field("lease", &self.lease)
-            .finish_non_exhaustive()
-    }
 }
 
 /// The most steps of one call, so that it does not block the server for long.
@@ -695,17 +651,11 @@ mod tests {
     #[tokio::test]
     async fn all_renewals_go_before_all_releases() {
         let store = RedisStore::connect("redis://127.0.0.1:1").expect("an address");
-        let renewer = Renewer::new(
-            store,
-            String::new(),
-            keyed_hash(None),
-            1,
-            Duration::from_secs(3),
-        );
+        let leases = Leases::new(&store, "", 1, Duration::from_secs(3), None);
         let now = Instant::now();
         for number in 0..200_u64 {
             let (name, subject) = (number.to_be_bytes(), number.to_string().into());
-            let mut registry = renewer.registry();
+            let mut registry = leases.registry();
             registry.begin(name, &subject);
             registry.set_requested(name, true);
             registry.hold(name, now);
@@ -714,7 +664,7 @@ mod tests {
             }
         }
         let mut backlog = Backlog::default();
-        renewer.add(renewer.due(now), &mut backlog);
+        leases.add(leases.due(now), &mut backlog);
         let mut renewals = Vec::new();
         while let Some(BatchInFlight { batch, .. }) = &mut next_of(&mut backlog) {
             let batch = batch.take().expect("it has not ended");

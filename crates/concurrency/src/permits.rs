@@ -134,7 +134,7 @@ impl Permits {
 #[cfg(feature = "redis")]
 #[derive(Debug, Clone)]
 pub struct SharedPermits {
-    pub(super) leases: Leases,
+    pub(super) leases: Arc<Leases>,
     pub(super) on_failure: Action,
 }
 

@@ -1,6 +1,6 @@
 //! The limit that all nodes count together.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     concurrency_limit::OwnedConcurrency,
@@ -149,6 +149,7 @@ impl SharedConcurrency {
         let name = self.redis_name()?;
         let limit = self.concurrency.limit();
         let leases = Leases::new(&self.store, &name, limit, self.lease, self.seed);
+        let leases = Arc::new(leases);
         let on_failure = self.on_failure.action();
         Ok(PermitSource::Nodes(SharedPermits { leases, on_failure }))
     }
