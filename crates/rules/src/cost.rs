@@ -96,7 +96,7 @@ static COST_HEADER: Table = Table::new(
     &[&HEADER_NAME, &HEADER_MAX],
 );
 
-pub(super) static HEADER_NAME: Field<Parsed<HeaderName>> = Field::parsed(
+static HEADER_NAME: Field<Parsed<HeaderName>> = Field::parsed(
     "name",
     AsText("x-cost"),
     ProblemCode::R01,

@@ -157,7 +157,7 @@ pub(super) struct Allowance {
     pub(super) choice: SetChoice,
 }
 
-/// What chooses the set of a request.
+/// The choice of a request's set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SetChoice {
     Nothing,

@@ -28,7 +28,7 @@ use tower_ratelimit_layer::{
     spend::{Bytes, Field},
 };
 
-pub(super) type RuleAdmission<R> = Arc<Admission<RuleLimits, R>>;
+type RuleAdmission<R> = Arc<Admission<RuleLimits, R>>;
 
 pub(super) struct LayerSettings<R> {
     pub(super) rejection: Arc<R>,
@@ -202,7 +202,7 @@ fn identity(rule: &Rule, units: Option<&CountedUnits>) -> u64 {
 }
 
 impl SpendRule {
-    pub(super) fn spending(&self, limits: Arc<[Option<UnitLimit>]>) -> Spending {
+    fn spending(&self, limits: Arc<[Option<UnitLimit>]>) -> Spending {
         let mut spending = match &self.read {
             UsagePlace::Format(format) => Spending::new(*format, limits),
             UsagePlace::Bytes => Spending::new(Bytes::both(), limits),

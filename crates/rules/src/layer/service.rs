@@ -66,6 +66,12 @@ type ShadowRequests<R> = Vec<ShadowRequest<RuleLimits, R>>;
 #[allow(missing_debug_implementations, reason = "users only name it")]
 pub struct RulesWork<R> {
     rate: ResponseWork<RuleLimits, R>,
+    held: Held<R>,
+}
+
+/// A request's shadows and permits, until its response.
+#[allow(missing_debug_implementations, reason = "users only name it")]
+pub struct Held<R> {
     watched: ShadowRequests<R>,
     permits: HeldPermits,
 }
@@ -75,15 +81,7 @@ pub struct RulesWork<R> {
 pub enum PendingRules<R> {
     /// Other nodes decide about the permits.
     Permits(AwaitingPermits<R>),
-    Quotas(PendingQuotas<R>),
-}
-
-/// The decision of the quotas, which takes time.
-#[allow(missing_debug_implementations, reason = "users only name it")]
-pub struct PendingQuotas<R> {
-    quotas: PendingOutcome<RuleLimits, R>,
-    watched: ShadowRequests<R>,
-    permits: HeldPermits,
+    Quotas(PendingOutcome<RuleLimits, R>, Held<R>),
 }
 
 type OutcomeOfRules<R, B> = RequestOutcome<RulesWork<R>, B, PendingRules<R>>;
@@ -127,7 +125,11 @@ impl<R: Reject<B>, B: 'static> Admits<B> for ByRules<R> {
     ) -> Poll<FinalOutcome<RulesWork<R>, B>> {
         loop {
             match deferred {
-                PendingRules::Quotas(quotas) => return quotas.poll(parts, cx),
+                PendingRules::Quotas(quotas, held) => {
+                    let outcome = ready!(quotas.poll(parts, cx));
+                    let outcome = mem::take(held).outcome(outcome, |never, _| match never {});
+                    return Poll::Ready(outcome);
+                }
                 PendingRules::Permits(waiting) => match ready!(waiting.poll(parts, cx)) {
                     RequestOutcome::Pass(work) => return Poll::Ready(RequestOutcome::Pass(work)),
                     RequestOutcome::Reject(response) => {
@@ -162,11 +164,11 @@ impl<R: Reject<B>, B: 'static> Admits<B> for ByRules<R> {
         polled: Poll<Result<Response<B>, E>>,
     ) -> Poll<Result<Response<B>, E>> {
         match &polled {
-            Poll::Ready(Ok(response)) if !work.watched.is_empty() => {
-                settle_shadows(&mut work.watched, response.status());
+            Poll::Ready(Ok(response)) if !work.held.watched.is_empty() => {
+                work.held.settle_shadows(response.status());
             }
             // An error ends the request.
-            Poll::Ready(Err(_)) => work.permits.release(),
+            Poll::Ready(Err(_)) => work.held.permits.release(),
             _ => {}
         }
         polled
@@ -181,7 +183,7 @@ where
     type Followed = ConcurrencyBody<SpendBody<B>>;
 
     fn follow(work: &mut RulesWork<R>, response: Response<B>) -> Response<Self::Followed> {
-        let permits = mem::take(&mut work.permits);
+        let permits = mem::take(&mut work.held.permits);
         // The charges are settled before the permits are given back.
         let charged = Arc::<Admission<RuleLimits, R>>::follow(&mut work.rate, response);
         charged.map(|body| ConcurrencyBody::new(body, permits))
@@ -192,44 +194,52 @@ impl<R> Default for RulesWork<R> {
     fn default() -> Self {
         Self {
             rate: ResponseWork::Nothing,
+            held: Held::default(),
+        }
+    }
+}
+
+impl<R> Default for Held<R> {
+    fn default() -> Self {
+        Self {
             watched: Vec::new(),
             permits: HeldPermits::default(),
         }
     }
 }
 
-fn settle_shadows<R: Send + Sync + 'static>(watched: &mut ShadowRequests<R>, status: StatusCode) {
-    for watched in watched.drain(..) {
-        watched.settle(status);
-    }
-}
-
-impl<R> PendingQuotas<R> {
-    fn poll<B: 'static>(
-        &mut self,
-        parts: &mut Parts,
-        cx: &mut Context<'_>,
-    ) -> Poll<FinalOutcome<RulesWork<R>, B>>
+impl<R> Held<R> {
+    fn settle_shadows(&mut self, status: StatusCode)
     where
-        R: Reject<B>,
+        R: Send + Sync + 'static,
     {
-        Poll::Ready(match ready!(self.quotas.poll(parts, cx)) {
-            RequestOutcome::Pass(rate) => RequestOutcome::Pass(RulesWork {
-                rate,
-                watched: mem::take(&mut self.watched),
-                permits: mem::take(&mut self.permits),
-            }),
+        for watched in self.watched.drain(..) {
+            watched.settle(status);
+        }
+    }
+
+    /// The outcome of a request, by that of its quotas. A rejection settles the shadows, and drops the permits.
+    #[inline(always)]
+    fn outcome<B, D, E>(
+        mut self,
+        quotas: RequestOutcome<ResponseWork<RuleLimits, R>, B, D>,
+        later: impl FnOnce(D, Self) -> E,
+    ) -> RequestOutcome<RulesWork<R>, B, E>
+    where
+        R: Send + Sync + 'static,
+    {
+        match quotas {
+            RequestOutcome::Pass(rate) => RequestOutcome::Pass(RulesWork { rate, held: self }),
             RequestOutcome::Reject(response) => {
-                settle_shadows(&mut self.watched, response.status());
-                self.permits.release();
+                self.settle_shadows(response.status());
                 RequestOutcome::Reject(response)
             }
-            RequestOutcome::Defer(never) => match never {},
-        })
+            RequestOutcome::Defer(quotas) => RequestOutcome::Defer(later(quotas, self)),
+        }
     }
 }
 
-/// Decides by the quotas about a request with these permits. A rejection settles the shadows, and drops the permits.
+/// Decides by the quotas about a request with these permits.
 #[inline(always)]
 fn decide_quotas<R: Reject<B>, B: 'static>(
     admissions: &Admissions<R>,
@@ -238,24 +248,8 @@ fn decide_quotas<R: Reject<B>, B: 'static>(
     parts: &mut Parts,
 ) -> OutcomeOfRules<R, B> {
     let mut watched = Vec::new();
-    match decide_by_verdict(admissions, verdict, &mut watched, parts) {
-        RequestOutcome::Pass(rate) => RequestOutcome::Pass(RulesWork {
-            rate,
-            watched,
-            permits,
-        }),
-        RequestOutcome::Reject(response) => {
-            settle_shadows(&mut watched, response.status());
-            RequestOutcome::Reject(response)
-        }
-        RequestOutcome::Defer(quotas) => {
-            RequestOutcome::Defer(PendingRules::Quotas(PendingQuotas {
-                quotas,
-                watched,
-                permits,
-            }))
-        }
-    }
+    let quotas = decide_by_verdict(admissions, verdict, &mut watched, parts);
+    Held { watched, permits }.outcome(quotas, PendingRules::Quotas)
 }
 
 #[inline(always)]
@@ -407,8 +401,8 @@ fn decide_with<R: Reject<B>, B: 'static>(
 ) -> OutcomeOfRules<R, B> {
     let mut outcome = decide_quotas(admissions, verdict, permits, parts);
     let permits = match &mut outcome {
-        RequestOutcome::Pass(work) => &mut work.permits,
-        RequestOutcome::Defer(PendingRules::Quotas(quotas)) => &mut quotas.permits,
+        RequestOutcome::Pass(work) => &mut work.held.permits,
+        RequestOutcome::Defer(PendingRules::Quotas(_, held)) => &mut held.permits,
         _ => return outcome,
     };
     if !permits.is_empty() && parts.headers.contains_key(UPGRADE) {
