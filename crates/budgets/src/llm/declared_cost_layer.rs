@@ -13,7 +13,7 @@ use std::{
 };
 
 use http::{
-    HeaderMap, Request,
+    HeaderMap, HeaderValue, Request,
     header::{CONTENT_TYPE, EXPECT},
     request,
 };
@@ -153,16 +153,17 @@ impl DeclaredLayer {
         };
         let length = content_length(&head.headers);
         let fits = length.is_none_or(|length| length <= most);
-        let reader = RequestReader::new(&head.headers).filter(|_| fits);
-        let Some(reader) = reader else {
+        if !(fits && is_json(&head.headers)) {
             let mut declared = Declared::default();
             declared.bytes = length.unwrap_or(0);
             head.extensions.insert(declared);
             return Ok(body);
-        };
+        }
         Err(Box::new(Reading {
             body,
-            reader,
+            paths: Format::Request.paths(),
+            scanner: JsonScanner::new(),
+            values: RequestValues::default(),
             length,
             most,
             patience: None,
@@ -243,7 +244,9 @@ where
 
 struct Reading<B: Body> {
     body: DeclaredBody<B>,
-    reader: RequestReader,
+    paths: Arc<PathTrie>,
+    scanner: JsonScanner,
+    values: RequestValues,
     length: Option<u64>,
     most: u64,
     /// The end of the time for it, from the first wait on.
@@ -252,10 +255,10 @@ struct Reading<B: Body> {
 
 impl<B: Body + Unpin> Reading<B> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let reader = &mut self.reader;
+        let (scanner, values) = (&mut self.scanner, &mut self.values);
         let read = |part: &[u8]| {
-            reader.read(part);
-            reader.is_complete()
+            scanner.read(part, &self.paths, values);
+            values.is_complete
         };
         if self.body.poll_read(read, self.most, cx).is_ready() {
             return Poll::Ready(());
@@ -274,50 +277,25 @@ impl<B: Body + Unpin> Reading<B> {
     }
 
     fn end(self, head: &mut request::Parts) -> DeclaredBody<B> {
-        let mut declared = self.reader.into_declared();
+        let mut declared = self.values.declared;
         declared.bytes = self.length.unwrap_or(self.body.length());
         head.extensions.insert(declared);
         self.body
     }
 }
 
-/// Reads what a request in JSON declares, from its body in parts.
-#[derive(Debug)]
-struct RequestReader {
-    paths: Arc<PathTrie>,
-    scanner: JsonScanner,
-    values: RequestValues,
-}
-
+/// The values that a request in JSON declares, as far as its body was read.
 #[derive(Debug, Default)]
 struct RequestValues {
     declared: Declared,
     is_complete: bool,
 }
 
-impl RequestReader {
-    /// A reader of the request with these fields; `None` if its body is no JSON that can be read.
-    fn new(headers: &HeaderMap) -> Option<Self> {
-        let framing = Framing::of_type(headers.get(CONTENT_TYPE)?.as_bytes())?;
-        let is_read = matches!(framing, Framing::Json) && !is_encoded(headers);
-        is_read.then(|| Self {
-            paths: Format::Request.paths(),
-            scanner: JsonScanner::new(),
-            values: RequestValues::default(),
-        })
-    }
-
-    fn read(&mut self, data: &[u8]) {
-        self.scanner.read(data, &self.paths, &mut self.values);
-    }
-
-    const fn is_complete(&self) -> bool {
-        self.values.is_complete
-    }
-
-    fn into_declared(self) -> Declared {
-        self.values.declared
-    }
+/// Whether a request with these fields has JSON that can be read.
+fn is_json(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let framing = content_type.and_then(Framing::of_type);
+    matches!(framing, Some(Framing::Json)) && !is_encoded(headers)
 }
 
 impl FoundValues for RequestValues {

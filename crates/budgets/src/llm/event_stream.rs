@@ -7,12 +7,10 @@ const PREFIX: &[u8] = b"data:";
 /// The bytes of a byte order mark. No line of a stream begins with one of them otherwise.
 pub(super) const MARK: [u8; 3] = *b"\xef\xbb\xbf";
 
-pub(super) trait Events {
+pub(super) enum EventPart<'a> {
     /// A part of the event's data.
-    fn data(&mut self, data: &[u8]);
-
-    /// The end of the event.
-    fn dispatch(&mut self);
+    Data(&'a [u8]),
+    End,
 }
 
 /// A splitter. It survives a split at any byte.
@@ -45,7 +43,7 @@ impl EventSplitter {
         }
     }
 
-    pub(super) fn read(&mut self, mut bytes: &[u8], events: &mut impl Events) {
+    pub(super) fn read(&mut self, mut bytes: &[u8], pass: &mut impl FnMut(EventPart<'_>)) {
         if self.is_at_start {
             let is_mark = |byte: &u8| MARK.contains(byte);
             bytes = &bytes[bytes.iter().take_while(|byte| is_mark(byte)).count()..];
@@ -58,22 +56,27 @@ impl EventSplitter {
                 continue;
             }
             bytes = match self.state {
-                State::Start(read) => self.begin_line(bytes, read, events),
+                State::Start(read) => self.begin_line(bytes, read, pass),
                 State::Space => {
                     self.state = State::Data;
                     bytes.strip_prefix(b" ").unwrap_or(bytes)
                 }
-                State::Data | State::Other => self.read_line(bytes, events),
+                State::Data | State::Other => self.read_line(bytes, pass),
             };
         }
     }
 
-    fn begin_line<'b>(&mut self, bytes: &'b [u8], read: u8, events: &mut impl Events) -> &'b [u8] {
+    fn begin_line<'b>(
+        &mut self,
+        bytes: &'b [u8],
+        read: u8,
+        pass: &mut impl FnMut(EventPart<'_>),
+    ) -> &'b [u8] {
         let byte = bytes[0];
         if byte == b'\n' || byte == b'\r' {
             // An empty line ends the event; a line with a part of the prefix does not.
             if read == 0 {
-                events.dispatch();
+                pass(EventPart::End);
             }
             self.end_line(byte);
             return &bytes[1..];
@@ -90,19 +93,19 @@ impl EventSplitter {
         &bytes[1..]
     }
 
-    fn read_line<'b>(&mut self, bytes: &'b [u8], events: &mut impl Events) -> &'b [u8] {
+    fn read_line<'b>(&mut self, bytes: &'b [u8], pass: &mut impl FnMut(EventPart<'_>)) -> &'b [u8] {
         let end = memchr2(b'\n', b'\r', bytes);
         let line = end.map_or(bytes, |end| &bytes[..end]);
         let is_data = self.state == State::Data;
         if is_data {
-            events.data(line);
+            pass(EventPart::Data(line));
         }
         let Some(end) = end else {
             return &[];
         };
         if is_data {
             // Lines of one event are joined by it.
-            events.data(b"\n");
+            pass(EventPart::Data(b"\n"));
         }
         self.end_line(bytes[end]);
         &bytes[end + 1..]

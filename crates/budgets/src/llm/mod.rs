@@ -45,7 +45,7 @@ use http::{
 };
 
 use self::{
-    event_stream::{EventSplitter, Events, MARK},
+    event_stream::{EventPart, EventSplitter, MARK},
     formats::Format,
     json_scanner::{FoundValues, JsonScanner, Number, PathTrie, Target},
 };
@@ -56,39 +56,33 @@ use tower_ratelimit_layer::spend::{Declared, SpendReader, SpendReaders};
 /// The formats of language models. The [module page](self) has a table.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
-pub struct Llm {
-    format: Format,
-}
+pub struct Llm(Format);
 
 impl Llm {
     /// Any of the formats, and those of Ollama, llama.cpp, Bedrock and Cohere: their names have one meaning, so nothing
     /// has to be chosen.
     pub const fn any() -> Self {
-        Self::of(Format::Any)
+        Self(Format::Any)
     }
 
     /// Chat, completions and embeddings of OpenAI, and of the servers that speak it.
     pub const fn openai() -> Self {
-        Self::of(Format::Openai)
+        Self(Format::Openai)
     }
 
     /// Responses of OpenAI.
     pub const fn responses() -> Self {
-        Self::of(Format::Responses)
+        Self(Format::Responses)
     }
 
     /// Messages of Anthropic.
     pub const fn anthropic() -> Self {
-        Self::of(Format::Anthropic)
+        Self(Format::Anthropic)
     }
 
     /// Gemini, as one document, an array or events.
     pub const fn gemini() -> Self {
-        Self::of(Format::Gemini)
-    }
-
-    const fn of(format: Format) -> Self {
-        Self { format }
+        Self(Format::Gemini)
     }
 }
 
@@ -96,18 +90,19 @@ impl SpendReaders for Llm {
     type Reader = LlmReader;
 
     fn reader(&self, response: &response::Parts, tokens: &mut Tokens) -> Option<LlmReader> {
-        let found = match self.format {
+        let found = match self.0 {
             Format::Any => of_bedrock_fields(&response.headers, tokens),
             _ => Found::Nothing,
         };
-        let reader = LlmReader::new(response, &self.format.paths())?;
-        Some(LlmReader { found, ..reader })
+        let mut reader = LlmReader::new(response, &self.0.paths())?;
+        reader.usage.found = found;
+        Some(reader)
     }
 
     /// The most under a name of the format. For [`any`](Self::any) of the formats the end of the path selects it, such as
     /// `/chat/completions`; at other paths it is `max_tokens`.
     fn max_output(&self, declared: &Declared, request: &request::Parts) -> Option<u64> {
-        declared.max_tokens_under(self.format.output_names(request.uri.path()))
+        declared.max_tokens_under(self.0.output_names(request.uri.path()))
     }
 }
 
@@ -118,7 +113,6 @@ pub struct LlmReader {
     framing: Framing,
     scanner: JsonScanner,
     usage: DocumentUsage,
-    found: Found,
     /// Whether any of the body has passed.
     has_data: bool,
 }
@@ -147,7 +141,6 @@ impl LlmReader {
             framing,
             scanner: JsonScanner::new(),
             usage: DocumentUsage::default(),
-            found: Found::Nothing,
             has_data: false,
         })
     }
@@ -190,52 +183,29 @@ impl SpendReader for LlmReader {
         let mut document = Document {
             usage: &mut self.usage,
             tokens,
-            found: &mut self.found,
         };
+        let (scanner, paths) = (&mut self.scanner, &self.paths);
         match &mut self.framing {
-            Framing::Json => self.scanner.read(data, &self.paths, &mut document),
-            Framing::Events(splitter) => splitter.read(
-                data,
-                &mut EventData {
-                    paths: &self.paths,
-                    scanner: &mut self.scanner,
-                    document,
-                },
-            ),
+            Framing::Json => scanner.read(data, paths, &mut document),
+            Framing::Events(splitter) => splitter.read(data, &mut |part| match part {
+                EventPart::Data(data) => scanner.read(data, paths, &mut document),
+                EventPart::End => {
+                    scanner.reset();
+                    document.end();
+                }
+            }),
             Framing::Unknown => {}
         }
     }
 
     fn end(&mut self, tokens: &mut Tokens) {
-        let (usage, found) = (&mut self.usage, &mut self.found);
-        let mut document = Document {
-            usage,
-            tokens,
-            found,
-        };
-        document.end();
+        let usage = &mut self.usage;
+        Document { usage, tokens }.end();
     }
 
     /// A response that ends before its body begins has used nothing.
     fn has_recognised(&self) -> bool {
-        self.found > Found::Nothing || !self.has_data
-    }
-}
-
-struct EventData<'a> {
-    paths: &'a PathTrie,
-    scanner: &'a mut JsonScanner,
-    document: Document<'a>,
-}
-
-impl Events for EventData<'_> {
-    fn data(&mut self, data: &[u8]) {
-        self.scanner.read(data, self.paths, &mut self.document);
-    }
-
-    fn dispatch(&mut self) {
-        self.scanner.reset();
-        self.document.end();
+        self.usage.found > Found::Nothing || !self.has_data
     }
 }
 
@@ -320,11 +290,10 @@ const AUDIO: [&[u8]; 2] = [b"response.audio.delta", b"response.output_audio.delt
 struct Document<'a> {
     usage: &'a mut DocumentUsage,
     tokens: &'a mut Tokens,
-    found: &'a mut Found,
 }
 
 /// The kinds of values that documents had so far.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Found {
     #[default]
     Nothing,
@@ -341,6 +310,8 @@ struct DocumentUsage {
     has_text: bool,
     text: u64,
     is_audio: bool,
+    /// Its documents before count, too.
+    found: Found,
 }
 
 impl DocumentUsage {
@@ -397,23 +368,18 @@ impl FoundValues for Document<'_> {
 
     fn end(&mut self) {
         let usage = std::mem::take(self.usage);
-        if usage.has_numbers {
+        let found = if usage.has_numbers {
             self.tokens.report(&usage.tokens());
-            self.find(Found::Usage);
+            Found::Usage
         } else if usage.has_text && !usage.is_audio {
-            if *self.found < Found::UsageInHead {
+            if usage.found < Found::UsageInHead {
                 self.tokens.estimate_text(usage.text);
             }
-            self.find(Found::Text);
-        }
-    }
-}
-
-impl Document<'_> {
-    fn find(&mut self, found: Found) {
-        if *self.found < found {
-            *self.found = found;
-        }
+            Found::Text
+        } else {
+            Found::Nothing
+        };
+        self.usage.found = usage.found.max(found);
     }
 }
 
@@ -433,12 +399,8 @@ const BEDROCK_FIELDS: [(&str, Number); 4] = [
 
 /// Reports the numbers of Bedrock's fields. Returns whether there are any.
 fn of_bedrock_fields(headers: &HeaderMap, tokens: &mut Tokens) -> Found {
-    let (mut usage, mut found) = (DocumentUsage::default(), Found::Nothing);
-    let mut document = Document {
-        usage: &mut usage,
-        tokens,
-        found: &mut found,
-    };
+    let usage = &mut DocumentUsage::default();
+    let mut document = Document { usage, tokens };
     for (name, number) in BEDROCK_FIELDS {
         let text = headers.get(name).and_then(|value| value.to_str().ok());
         if let Some(value) = text.and_then(|text| text.trim().parse().ok()) {
@@ -446,7 +408,7 @@ fn of_bedrock_fields(headers: &HeaderMap, tokens: &mut Tokens) -> Found {
         }
     }
     document.end();
-    match found {
+    match usage.found {
         Found::Nothing => Found::Nothing,
         _ => Found::UsageInHead,
     }
