@@ -1,12 +1,12 @@
 //! The store of the rules' counts, the limiter of each rule, and all of them together.
 
-use std::{iter::repeat, ops::Range, path::Path, sync::Arc};
+use std::{fmt, iter::repeat, ops::Range, path::Path, sync::Arc};
 
 use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
-use self::redis::RedisRules;
 use super::{
     compile::StoreSettings,
+    in_flight::InFlightRule,
     reload_changes::CounterIdentity,
     rule::Rule,
     rule_quotas::{CountedUnits, QuotaSet},
@@ -22,6 +22,7 @@ use tower_ratelimit_core::{
         Member, OpRef, Pending, Tier, joint,
         limits_in_force::{LimitTerms, TierSet},
     },
+    quota::{Algorithm, OwnedQuota},
 };
 
 /// The store of the rules' counts: a [`LocalStore`], or a `RedisStore` that all nodes share.
@@ -32,7 +33,24 @@ pub struct RulesStore(Place);
 enum Place {
     Local(LocalStore),
     #[allow(dead_code, reason = "without the feature `redis` there is none")]
-    Redis(RedisRules),
+    Redis(Arc<dyn SharedStore>),
+}
+
+/// A store that all nodes share.
+trait SharedStore: fmt::Debug + Send + Sync {
+    fn limiter(
+        &self,
+        terms: LimitTerms,
+        settings: &StoreSettings,
+    ) -> Result<AnyLimiter, ConfigError>;
+
+    /// The place of the permits of a rule; a key may have `most` of them. All tiers of a rule count together.
+    fn permit_source(
+        &self,
+        rule: (&Rule, &InFlightRule),
+        most: u64,
+        settings: &StoreSettings,
+    ) -> Result<PermitSource, ConfigError>;
 }
 
 impl From<LocalStore> for RulesStore {
@@ -44,7 +62,7 @@ impl From<LocalStore> for RulesStore {
 #[cfg(feature = "redis")]
 impl From<tower_ratelimit_store::redis::RedisStore> for RulesStore {
     fn from(store: tower_ratelimit_store::redis::RedisStore) -> Self {
-        Self(Place::Redis(RedisRules::new(store)))
+        Self(Place::Redis(Arc::new(store)))
     }
 }
 
@@ -102,8 +120,8 @@ impl RulesStore {
         rules: &[Rule],
         settings: &StoreSettings,
     ) -> Result<RuleLimits, RulesError> {
-        if let Place::Redis(store) = &self.0 {
-            store.check(rules)?;
+        if let Place::Redis(_) = &self.0 {
+            check_refunds(rules)?;
         }
         let mut limits = Vec::new();
         for rule in rules {
@@ -206,6 +224,41 @@ fn refused(rule: &Rule) -> impl FnOnce(ConfigError) -> RulesError {
         let problem = Problem::new(ProblemCode::R04, &rule.span, error.to_string());
         RulesError::new(vec![problem])
     }
+}
+
+/// Refuses rules that a refund in Redis does not take back, if another charge may be denied: of another rule, or of another
+/// call of a batch of MCP.
+fn check_refunds(rules: &[Rule]) -> Result<(), RulesError> {
+    let hard = rules.iter().filter(|rule| !rule.shadow);
+    let hard = hard.filter(|rule| !rule.allowance.sets().is_empty());
+    let is_alone = hard.clone().count() < 2;
+    let other = if is_alone { "call of a batch" } else { "rule" };
+    let refunded = hard.filter(|rule| !is_alone || rule.key.names_tool());
+    let faults = refunded.filter_map(|rule| {
+        let fault = irrevocable(rule)?;
+        let message = format!(
+            "in Redis {fault} cannot be taken back when another {other} denies; limit this in a \
+             layer of its own, or in this process"
+        );
+        Some(Problem::new(ProblemCode::R04, &rule.span, message))
+    });
+    match faults.collect::<Vec<_>>() {
+        faults if faults.is_empty() => Ok(()),
+        faults => Err(RulesError::new(faults)),
+    }
+}
+
+fn irrevocable(rule: &Rule) -> Option<&'static str> {
+    let sets = rule.allowance.sets();
+    let mut quotas = sets.iter().flat_map(|set| set.quotas());
+    let is_leaky = |quota: &OwnedQuota| {
+        let algorithm = quota.quota().algorithm();
+        matches!(algorithm, Algorithm::LeakyBucket { .. })
+    };
+    if quotas.any(is_leaky) {
+        return Some("a leaky bucket");
+    }
+    rule.block_for.map(|_| "`block_for`")
 }
 
 /// All limits of a set of rules: those of a call are charged together or not at all, except that limits of rules with the
@@ -336,8 +389,7 @@ impl Limiter for RuleLimits {
 mod redis {
     use std::time::Duration;
 
-    use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
-
+    use super::SharedStore;
     use crate::{
         compile::{OnStoreFailure, StoreSettings},
         in_flight::InFlightRule,
@@ -349,7 +401,6 @@ mod redis {
     use tower_ratelimit_core::{
         error::ConfigError,
         limiter::{AnyLimiter, limits_in_force::LimitTerms},
-        quota::{Algorithm, OwnedQuota},
     };
     use tower_ratelimit_shared::{RedisLimiterBuilder, fallback::OnFailure};
     use tower_ratelimit_store::{key_name::accepted_name, redis::RedisStore};
@@ -357,15 +408,8 @@ mod redis {
     /// The longest time that a denial by Redis stays cached on a node: a reset by an operator takes effect after it.
     const LONGEST_DENIAL: Duration = Duration::from_secs(1);
 
-    #[derive(Debug, Clone)]
-    pub(super) struct RedisRules(RedisStore);
-
-    impl RedisRules {
-        pub(super) const fn new(store: RedisStore) -> Self {
-            Self(store)
-        }
-
-        pub(super) fn limiter(
+    impl SharedStore for RedisStore {
+        fn limiter(
             &self,
             mut terms: LimitTerms,
             settings: &StoreSettings,
@@ -374,18 +418,17 @@ mod redis {
             let builder = RedisLimiterBuilder::of(terms)
                 .on_failure(on_failure(settings))
                 .remember_denials_for(LONGEST_DENIAL);
-            Ok(AnyLimiter::new(builder.build(&self.0)?))
+            Ok(AnyLimiter::new(builder.build(self)?))
         }
 
-        /// The place of the permits of a rule; a key may have `most` of them. All tiers of a rule count together.
-        pub(super) fn permit_source(
+        fn permit_source(
             &self,
             (rule, limit): (&Rule, &InFlightRule),
             most: u64,
             settings: &StoreSettings,
         ) -> Result<PermitSource, ConfigError> {
             let concurrency = Concurrency::max(most).named_owned(&*limit.name);
-            let shared = SharedConcurrency::new(&self.0, concurrency)
+            let shared = SharedConcurrency::new(self, concurrency)
                 .name(accepted_name(format!("rule.{}", rule.name)))
                 .on_failure(on_failure(settings));
             let leased = limit
@@ -394,40 +437,6 @@ mod redis {
                 .fold(shared, SharedConcurrency::lease);
             leased.source()
         }
-
-        /// Refuses rules that a refund does not take back, if another charge may be denied: of another rule, or of another call
-        /// of a batch of MCP.
-        #[allow(clippy::unused_self, reason = "as its twin")]
-        pub(super) fn check(&self, rules: &[Rule]) -> Result<(), RulesError> {
-            let hard = |rule: &&Rule| !rule.shadow && !rule.allowance.indexed_sets().is_empty();
-            let is_alone = rules.iter().filter(hard).count() < 2;
-            let refunded =
-                (rules.iter().filter(hard)).filter(|rule| !is_alone || rule.key.names_tool());
-            let faults = refunded.filter_map(|rule| {
-            let other = if is_alone { "call of a batch" } else { "rule" };
-            let fault = irrevocable(rule)?;
-            let message = format!(
-                "in Redis {fault} cannot be taken back when another {other} denies; limit this in a \
-                 layer of its own, or in this process"
-            );
-            Some(Problem::new(ProblemCode::R04, &rule.span, message))
-        });
-            match faults.collect::<Vec<_>>() {
-                faults if faults.is_empty() => Ok(()),
-                faults => Err(RulesError::new(faults)),
-            }
-        }
-    }
-
-    fn irrevocable(rule: &Rule) -> Option<&'static str> {
-        let sets = rule.allowance.sets();
-        let mut quotas = sets.iter().flat_map(|set| set.quotas());
-        let is_leaky =
-            |quota: &OwnedQuota| matches!(quota.quota().algorithm(), Algorithm::LeakyBucket { .. });
-        if quotas.any(is_leaky) {
-            return Some("a leaky bucket");
-        }
-        rule.block_for.map(|_| "`block_for`")
     }
 
     const fn on_failure(settings: &StoreSettings) -> OnFailure {
@@ -435,46 +444,6 @@ mod redis {
             Some(OnStoreFailure::Allow) => OnFailure::allow(),
             Some(OnStoreFailure::Deny) => OnFailure::deny(),
             Some(OnStoreFailure::Local) | None => OnFailure::local(),
-        }
-    }
-}
-
-/// Stands in without the feature `redis`: no rules count in Redis.
-#[cfg(not(feature = "redis"))]
-mod redis {
-    use tower_ratelimit_rulefile::RulesError;
-
-    use crate::{compile::StoreSettings, in_flight::InFlightRule, rule::Rule};
-    use tower_ratelimit_concurrency::PermitSource;
-    use tower_ratelimit_core::{
-        error::ConfigError,
-        limiter::{AnyLimiter, limits_in_force::LimitTerms},
-    };
-
-    /// A store in Redis: there is none.
-    #[derive(Debug, Clone)]
-    pub(super) enum RedisRules {}
-
-    impl RedisRules {
-        pub(super) const fn limiter(
-            &self,
-            _: LimitTerms,
-            _: &StoreSettings,
-        ) -> Result<AnyLimiter, ConfigError> {
-            match *self {}
-        }
-
-        pub(super) const fn permit_source(
-            &self,
-            _: (&Rule, &InFlightRule),
-            _: u64,
-            _: &StoreSettings,
-        ) -> Result<PermitSource, ConfigError> {
-            match *self {}
-        }
-
-        pub(super) const fn check(&self, _: &[Rule]) -> Result<(), RulesError> {
-            match *self {}
         }
     }
 }
