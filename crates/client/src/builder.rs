@@ -14,7 +14,7 @@ use crate::{
     declared_limit::{DeclaredLimit, IntoDeclaredLimit, UnitLimit, with_margin},
     destination_state::{DestinationSettings, Destinations},
     pacer::Pacer,
-    pacer_context::{LimitUnit, Observer, PacerEvent, PacerState},
+    pacer_state::{LimitUnit, Observer, PacerEvent, PacerState},
     response_signals::Learn,
 };
 

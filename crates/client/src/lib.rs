@@ -62,7 +62,7 @@ mod learned_limits;
 
 mod destination_state;
 
-mod pacer_context;
+mod pacer_state;
 
 mod unsettled_units;
 
@@ -112,7 +112,7 @@ pub use self::{
     error::{PacerError, PacerErrorKind},
     layer::{PacerLayer, SpendingPacerLayer},
     pacer::{Pacer, PacerStats},
-    pacer_context::PacerEvent,
+    pacer_state::PacerEvent,
     permission_to_send::{Advice, Turn},
     replayable_body::{BufferedBodies, ByReplay, CopyBody, Replay, ReplayFn, WithoutReplay},
     request_cost::Units,

@@ -12,7 +12,7 @@ use crate::{
     deadlines_and_jitter::between,
     destination::Destination,
     error::PacerError,
-    pacer_context::{PacerEvent, PacerState},
+    pacer_state::{PacerEvent, PacerState},
     permission_to_send::{SentRequest, Turn},
     request_cost::{self, OtherUnits, Units},
     unsettled_units::TurnUnits,

@@ -12,7 +12,7 @@ use crate::{
     destination_state::DestinationState,
     learned_limits::Pause,
     learned_limits::SentUnits,
-    pacer_context::{PacerEvent, PacerState, is_settled},
+    pacer_state::{PacerEvent, PacerState, is_settled},
     request_cost::Cost,
     response_signals::{self, ServerHint, SignalSource},
     unsettled_units::OpenUnits,

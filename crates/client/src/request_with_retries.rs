@@ -11,7 +11,7 @@ use crate::{
     destination::Destination,
     error::PacerError,
     pacer::Pacer,
-    pacer_context::PacerEvent,
+    pacer_state::PacerEvent,
     permission_to_send::SentRequest,
     request_cost::{self, OtherUnits, Units},
     retry::{Attempts, Failure, Retry, RetryContext},

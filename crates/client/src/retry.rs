@@ -7,7 +7,7 @@ use tower_ratelimit::headers::is_grpc;
 
 use crate::{
     deadlines_and_jitter::jittered_backoff,
-    pacer_context::PacerState,
+    pacer_state::PacerState,
     permission_to_send::{Refusal, SentRequest, Verdict},
     response_signals::OVERLOADED,
 };

@@ -17,7 +17,7 @@ use tower_ratelimit::spend::{SpendReader, SpendReaders, Tokens};
 use tower_service::Service;
 
 use crate::{
-    pacer_context::PacerState,
+    pacer_state::PacerState,
     permission_to_send::SentRequest,
     replayable_body::{ByReplay, CopyBody},
     request_with_retries::BoxError,

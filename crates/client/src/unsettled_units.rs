@@ -14,7 +14,7 @@ use tower_ratelimit::{
 use crate::{
     learned_limits::LearnedLimits,
     learned_limits::{SentUnits, UnitCharge},
-    pacer_context::{LimitUnit, PacerState},
+    pacer_state::{LimitUnit, PacerState},
     request_cost::{OtherUnits, Units},
     response_headers::ReportedQuota,
     response_signals,

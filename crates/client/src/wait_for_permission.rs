@@ -24,7 +24,7 @@ use crate::{
     error::PacerError,
     learned_limits::Hold,
     learned_limits::SentUnits,
-    pacer_context::{PacerEvent, PacerState},
+    pacer_state::{PacerEvent, PacerState},
     permission_to_send::SentRequest,
     request_cost::Cost,
     unsettled_units::{OpenUnits, TurnUnits},

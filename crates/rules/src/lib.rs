@@ -36,7 +36,7 @@
 //    limiters of each rule, which `store.rs` builds in the process or in Redis.
 //
 // A request, `POST /api/login` without a token from 203.0.113.7, by the file above:
-// 1. `layer/service.rs` takes the rules in force, and asks them for a verdict.
+// 1. `layer/decide.rs` takes the rules in force, and asks them for a verdict.
 // 2. `rule_selection.rs` takes the candidates of `POST` and `/api` from the index, `login` and `api`. `request_matcher.rs` compares
 //    each: both match, and none ends the list.
 // 3. Each rule that matches becomes a charge: its key (`key.rs`; of `api` the address, for want of a token), its quotas

@@ -4,7 +4,7 @@ use std::{future::pending, iter::repeat, time::Instant};
 
 use http::request::Parts;
 
-use super::{admission_per_rule::Admissions, handle::RulesHandle};
+use super::{admissions_table::Admissions, handle::RulesHandle};
 use crate::{
     explain::RulesOutcome,
     rule::Rule,

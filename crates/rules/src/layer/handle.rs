@@ -9,7 +9,7 @@ use std::{
 use arc_swap::ArcSwap;
 use http::request::Parts;
 
-use super::admission_per_rule::Admissions;
+use super::admissions_table::Admissions;
 use crate::{reload_changes::RuleChanges, rule_set::Rules};
 use tower_ratelimit_concurrency::HeldPermits;
 use tower_ratelimit_core::{

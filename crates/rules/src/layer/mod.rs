@@ -3,17 +3,17 @@
 //! What comes in: the head of a request, and the rules in force. What goes out: the response of the inner service, or a
 //! rejection; and what the response settles, such as units that are refunded.
 //!
-//! This file has the settings, and makes the services of `service.rs`: for `in_flight` and `spend` one whose bodies hold
+//! This file has the settings, and makes the services of `decide.rs`: for `in_flight` and `spend` one whose bodies hold
 //! permits and follow the usage. It takes the set of admissions from `handle.rs`, once for each request: a reload or a
 //! switch replaces the whole set, and requests under way end with theirs.
 //!
 //! A request that two rules limit, one of them in the shadow and with a quota of 5/minute:
 //!
-//! 1. `service.rs` has the verdict `Limited` with two charges. It charges the shadow by itself, whose denial only the
+//! 1. `decide.rs` has the verdict `Limited` with two charges. It charges the shadow by itself, whose denial only the
 //!    observer sees.
-//! 2. For the other it takes the admission of that rule from `admission_per_rule.rs`. Several would be charged as one list,
-//!    all or none, by the admission of the first: which also splits rules into limits, and `store.rs`, one
-//!    directory up, has the limiter of all limits of the set of rules.
+//! 2. For the other it takes the admission of that rule from `admissions_table.rs`. Several would be charged as one list,
+//!    all or none, by the admission of the first. `store.rs`, one directory up, splits rules into limits, and has
+//!    the limiter of all limits of the set of rules.
 //! 3. The admission decides as one of `RateLimitLayer` does. What depends on the limits that the request meets, such as
 //!    waits, follows from the indexes of its charges. What is left is the `RulesWork` of the response. At the end the
 //!    status also settles the charge of the shadow.
@@ -21,10 +21,10 @@
 //! `decisions_without_service.rs` answers the same question for a process that handles the request elsewhere, and for a request that waits
 //! for its body.
 
-mod admission_per_rule;
+mod admissions_table;
+mod decide;
 mod decisions_without_service;
 mod handle;
-mod service;
 #[cfg(feature = "rules-watch")]
 mod watch;
 
@@ -37,9 +37,9 @@ use std::{
 use tower_layer::Layer;
 
 use self::{
-    admission_per_rule::{Admissions, LayerSettings},
+    admissions_table::{Admissions, LayerSettings},
+    decide::ByRules,
     handle::Shared,
-    service::ByRules,
 };
 use crate::{in_flight::InFlightTables, rule_set::Rules};
 use tower_ratelimit_core::reject::{IsResponse, ProblemJson, RejectFn, Rejection};
@@ -53,8 +53,8 @@ use tower_ratelimit_rulefile::RulesError;
 #[cfg(feature = "rules-watch")]
 pub use self::watch::RulesWatch;
 pub use self::{
+    decide::{HoldingRulesFuture, HoldingRulesLimit, RulesFuture, RulesLimit},
     handle::RulesHandle,
-    service::{HoldingRulesFuture, HoldingRulesLimit, RulesFuture, RulesLimit},
 };
 
 /// Limits requests by [`Rules`], and keeps the counts when the files are read again.
