@@ -83,7 +83,7 @@ impl Permits {
         &self.policy
     }
 
-    pub(super) fn in_flight(&self) -> &InFlight {
+    pub const fn in_flight(&self) -> &Arc<InFlight> {
         &self.in_flight
     }
 

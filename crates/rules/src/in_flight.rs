@@ -20,12 +20,11 @@ use super::{
     compile::context::{Context, duration},
     rule_quotas::Allowance,
 };
-use tower_ratelimit_concurrency::{InFlight, PendingGrant, Permit, PermitSource, Permits};
+use tower_ratelimit_concurrency::{InFlight, PermitSource, Permits};
 use tower_ratelimit_core::{
     decision::{Policy, Unit},
-    key::Key,
     lock::unpoisoned,
-    quota::{Priority, check_name},
+    quota::check_name,
 };
 
 /// The most requests of a key that run at the same time.
@@ -181,11 +180,9 @@ impl<'c> Context<'c> {
 #[derive(Clone, Default)]
 pub(super) struct InFlightTables(Arc<Mutex<HashMap<Box<str>, Weak<InFlight>>>>);
 
-pub(super) struct InFlightLimit {
-    table: Arc<InFlight>,
-    /// By the index of the tier; only the first if all tiers have one number.
-    by_tier: Box<[Permits]>,
-}
+/// The permits of each rule, by its position and the index of its tier; only those of the first tier if all have one number.
+#[derive(Clone)]
+pub(super) struct RulePermits(pub(super) Arc<[Box<[Permits]>]>);
 
 impl InFlightTables {
     fn of(&self, rule: &str) -> Arc<InFlight> {
@@ -200,47 +197,22 @@ impl InFlightTables {
     }
 
     /// The limit of a rule. `sources` are by the index of the tier.
-    pub(super) fn limit(
+    pub(super) fn permits(
         &self,
         (rule, limit): (&str, &InFlightRule),
         sources: &[PermitSource],
-    ) -> InFlightLimit {
+    ) -> Box<[Permits]> {
         let table = self.of(rule);
         let of_tier = |(tier, source): (usize, &PermitSource)| {
             Permits::counted_in(Arc::clone(&table), limit.policy(tier), source.clone())
         };
-        InFlightLimit {
-            by_tier: sources.iter().enumerate().map(of_tier).collect(),
-            table,
-        }
+        sources.iter().enumerate().map(of_tier).collect()
     }
 }
 
-impl InFlightLimit {
-    fn index(&self, set_index: usize) -> usize {
-        if set_index < self.by_tier.len() {
-            set_index
-        } else {
-            0
-        }
-    }
-
-    pub(super) fn policy(&self, set_index: usize) -> &Policy {
-        self.by_tier[self.index(set_index)].policy()
-    }
-
-    pub(super) fn acquire(&self, set_index: usize, key: Key) -> PendingGrant {
-        self.by_tier[self.index(set_index)].acquire(key, Priority::CRITICAL)
-    }
-
-    /// A permit of this process alone, also if other nodes count theirs.
-    pub(super) fn acquire_here(&self, set_index: usize, key: Key) -> Option<Permit> {
-        let limit = self.policy(set_index).limit();
-        let acquired = self.table.acquire(key, limit).ok();
-        acquired.map(|(permit, _)| permit)
-    }
-
-    pub(super) fn table(&self) -> &InFlight {
-        &self.table
+impl RulePermits {
+    pub(super) fn of(&self, position: u16, set_index: usize) -> Option<&Permits> {
+        let tiers = &self.0[usize::from(position)];
+        tiers.get(set_index).or(tiers.first())
     }
 }

@@ -379,7 +379,7 @@ impl Rules {
         &self.0.rules
     }
 
-    fn rule(&self, name: &str) -> Option<&Rule> {
+    pub(super) fn rule(&self, name: &str) -> Option<&Rule> {
         self.0.rules.iter().find(|rule| &*rule.name == name)
     }
 

@@ -9,7 +9,7 @@ use std::{
 use http::HeaderValue;
 
 use crate::{
-    in_flight::{InFlightLimit, InFlightTables},
+    in_flight::{InFlightTables, RulePermits},
     rule::{Rule, SpendRule, UsagePlace},
     rule_quotas::CountedUnits,
     rule_set::Rules,
@@ -80,6 +80,7 @@ impl<R> Clone for LayerSettings<R> {
 
 pub(super) struct Admissions<R> {
     pub(super) rules: Rules,
+    pub(super) permits: RulePermits,
     settings: Arc<LayerSettings<R>>,
     by_rule: Box<[AdmissionOfRule<R>]>,
     /// Handles requests that no limit counts. It has no policies of its own.
@@ -92,7 +93,6 @@ struct AdmissionOfRule<R> {
     /// without a permit, too.
     admission: RuleAdmission<R>,
     policies: Box<[Policy]>,
-    in_flight: Option<InFlightLimit>,
 }
 
 impl<R> Admissions<R> {
@@ -122,13 +122,19 @@ impl<R> Admissions<R> {
                 admission: parts.admission(&rule.headers, rule.shadow, &of_sets),
                 policies: (policies.into_iter().next())
                     .unwrap_or_else(|| Box::from([Policy::owned(&*rule.name, 0)])),
-                in_flight: rule.in_flight.as_deref().map(|limit| {
-                    let sources = rules.permit_sources(rule);
-                    settings.in_flight.limit((&rule.name, limit), sources)
-                }),
             }
         };
+        let permits = rules.rules().iter().map(|rule| {
+            let limit = rule.in_flight.as_deref().map(|limit| (&*rule.name, limit));
+            let permits = |limit| {
+                settings
+                    .in_flight
+                    .permits(limit, rules.permit_sources(rule))
+            };
+            limit.map(permits).unwrap_or_default()
+        });
         Self {
+            permits: RulePermits(permits.collect()),
             by_rule: rules.rules().iter().map(of_rule).collect(),
             uncounted: parts.admission(&Headers::default(), false, &[]),
             settings,
@@ -143,10 +149,6 @@ impl<R> Admissions<R> {
     /// The policies of a rule that allows requests, or rejects them uncounted.
     pub(super) fn policies(&self, rule: &Rule) -> &[Policy] {
         &self.by_rule[usize::from(rule.position)].policies
-    }
-
-    pub(super) fn in_flight(&self, rule: &Rule) -> Option<&InFlightLimit> {
-        self.by_rule[usize::from(rule.position)].in_flight.as_ref()
     }
 
     /// The admission of requests that meet this rule first.

@@ -26,6 +26,7 @@ use tower_ratelimit_core::{
     clock::Timestamp,
     decision::Decision,
     limiter::Charge,
+    quota::Priority,
     reject::{ProblemJson, Reject, RejectionKind},
 };
 use tower_ratelimit_layer::{
@@ -359,11 +360,12 @@ fn decide_holding<R: Reject<B>, B: 'static>(
 ) -> OutcomeOfRules<R, B> {
     let (mut permits, mut requested, mut refusal) = (HeldPermits::default(), Vec::new(), None);
     let acquire = |rule: &Rule, set_index, key| {
-        let Some(limit) = admissions.in_flight(rule).filter(|_| refusal.is_none()) else {
+        let limit = admissions.permits.of(rule.position, set_index);
+        let Some(limit) = limit.filter(|_| refusal.is_none()) else {
             return;
         };
         let at = (rule.position, set_index);
-        match limit.acquire(set_index, key) {
+        match limit.acquire(key, Priority::CRITICAL) {
             PendingGrant::Ready(grant) if requested.is_empty() => {
                 match permit(admissions, at, grant, None) {
                     Ok(permit) => permit.into_iter().for_each(|permit| permits.push(permit)),
@@ -491,9 +493,8 @@ fn permit<R>(
             Err(refusal(Reason::Denied(Box::new(decision))))
         }
         Err(error) => {
-            let limit = admissions.in_flight(rule);
-            let policy = limit.map(|limit| limit.policy(set_index));
-            let policies = policy.map(slice::from_ref).unwrap_or_default();
+            let limit = admissions.permits.of(position, set_index);
+            let policies = limit.map_or(&[][..], |limit| slice::from_ref(limit.policy()));
             let rejection = admission.fail(&error, policies);
             rejection.map_or(Ok(None), |kind| Err(refusal(Reason::Failed(kind))))
         }

@@ -4,9 +4,10 @@ use std::{future::pending, iter::repeat, time::Instant};
 
 use http::request::Parts;
 
-use super::{admissions_table::Admissions, handle::RulesHandle};
+use super::handle::RulesHandle;
 use crate::{
     explain::RulesOutcome,
+    in_flight::RulePermits,
     rule::Rule,
     rule_selection::{ChargeOfRule, RulesVerdict},
     rule_set::Rules,
@@ -185,10 +186,9 @@ impl RulesHandle {
     /// While the future lives, the request counts in the `in_flight` of its rules, in this process. For a
     /// [`DeclaredLayer::read_until`](tower_ratelimit_budgets::llm::declared_cost_layer::DeclaredLayer::read_until); decide the request right after.
     pub fn denied_without_body(&self, parts: &Parts) -> impl Future<Output = ()> + Send + use<> {
-        let permits = self.0.hold_in_flight(parts);
-        let question = permits
-            .as_ref()
-            .and_then(|_| question(&self.rules(), parts));
+        let (rules, permits) = self.0.in_force();
+        let permits = hold_in_flight(&rules, &permits, parts);
+        let question = permits.as_ref().and_then(|_| question(&rules, parts));
         async move {
             if permits.is_none() {
                 return;
@@ -226,21 +226,21 @@ fn question(rules: &Rules, parts: &Parts) -> Option<PendingCheck> {
     terms.request(&hard)
 }
 
-impl<R> Admissions<R> {
-    /// The permits of a request that waits for its body, in this process; `None` if the rules need no body to decide.
-    pub(super) fn hold_in_flight(&self, parts: &Parts) -> Option<HeldPermits> {
-        let mut permits = HeldPermits::default();
-        let mut is_full = false;
-        let acquire = |rule: &Rule, set_index, key| {
-            let limit = self.in_flight(rule).filter(|_| !rule.shadow);
-            match limit.map(|limit| limit.acquire_here(set_index, key)) {
-                Some(Some(permit)) => permits.push(permit),
-                Some(None) => is_full = true,
-                None => {}
+/// The permits of a request that waits for its body, in this process; `None` if the rules need no body to decide.
+fn hold_in_flight(rules: &Rules, permits: &RulePermits, parts: &Parts) -> Option<HeldPermits> {
+    let mut held = HeldPermits::default();
+    let mut is_full = false;
+    let acquire = |rule: &Rule, set_index, key| {
+        let limit = permits.of(rule.position, set_index);
+        if let Some(limit) = limit.filter(|_| !rule.shadow) {
+            // Also if other nodes count theirs.
+            match limit.in_flight().acquire(key, limit.policy().limit()) {
+                Ok((permit, _)) => held.push(permit),
+                Err(_) => is_full = true,
             }
-        };
-        let verdict = (self.rules).select_in_flight(parts, self.rules.now(), acquire);
-        let waits = matches!(verdict, RulesVerdict::Limited(_)) && !is_full;
-        waits.then_some(permits)
-    }
+        }
+    };
+    let verdict = rules.select_in_flight(parts, rules.now(), acquire);
+    let waits = matches!(verdict, RulesVerdict::Limited(_)) && !is_full;
+    waits.then_some(held)
 }

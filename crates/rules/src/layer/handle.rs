@@ -10,8 +10,7 @@ use arc_swap::ArcSwap;
 use http::request::Parts;
 
 use super::admissions_table::Admissions;
-use crate::{reload_changes::RuleChanges, rule_set::Rules};
-use tower_ratelimit_concurrency::HeldPermits;
+use crate::{in_flight::RulePermits, reload_changes::RuleChanges, rule_set::Rules};
 use tower_ratelimit_core::{
     decision::Policy,
     error::ConfigError,
@@ -52,19 +51,14 @@ impl Changes {
 pub struct RulesHandle(pub(super) Arc<dyn Reload>);
 
 pub(super) trait Reload: Send + Sync {
-    fn rules(&self) -> Rules;
+    /// The rules in force, and the permits of their requests in flight.
+    fn in_force(&self) -> (Rules, RulePermits);
 
     fn reload(&self) -> Result<RuleChanges, RulesError>;
 
     fn observer(&self) -> Option<Arc<dyn Observer>>;
 
     fn set_enabled(&self, rule: Option<&str>, enabled: bool);
-
-    fn in_flight(&self) -> Vec<(Policy, u64)>;
-
-    fn in_flight_of(&self, rule: &str, key: &Key) -> Option<(Policy, u64)>;
-
-    fn hold_in_flight(&self, parts: &Parts) -> Option<HeldPermits>;
 }
 
 impl RulesHandle {
@@ -74,7 +68,7 @@ impl RulesHandle {
 
     /// The rules in force.
     pub fn rules(&self) -> Rules {
-        self.0.rules()
+        self.0.in_force().0
     }
 
     pub(super) fn observer(&self) -> Option<Arc<dyn Observer>> {
@@ -125,13 +119,19 @@ impl RulesHandle {
     /// The policy of each `in_flight`, and the requests that it counts now, of all keys together. Counts those of this
     /// process, also if the rules count in Redis. A rule with tiers has the policy of the first.
     pub fn in_flight(&self) -> Vec<(Policy, u64)> {
-        self.0.in_flight()
+        let (rules, permits) = self.0.in_force();
+        let rules = rules.rules().iter();
+        let limits = rules.filter_map(|rule| permits.of(rule.position, 0));
+        let counted = limits.map(|limit| (limit.policy().clone(), limit.in_flight().total()));
+        counted.collect()
     }
 
     /// The policy of a rule's `in_flight`, and the requests of this key that it counts now in this process; `None` if the
     /// rule does not exist or has no `in_flight`.
     pub fn in_flight_of(&self, rule: &str, key: &Key) -> Option<(Policy, u64)> {
-        self.0.in_flight_of(rule, key)
+        let (rules, permits) = self.0.in_force();
+        let limit = permits.of(rules.rule(rule)?.position, 0)?;
+        Some((limit.policy().clone(), limit.in_flight().of(key)))
     }
 
     /// Changes the quota of the policy of this name (`rule`, or `rule.quota` if a rule has several) in this process, until
@@ -176,10 +176,7 @@ impl<R> Shared<R> {
         })?;
         let changes = rules.changes_since(&current.rules);
         rules.replace(&current.rules);
-        let rules = rules.without(|rule| state.is_off(rule));
-        let settings = Arc::clone(current.settings());
-        self.admissions
-            .store(Arc::new(Admissions::new(rules, settings)));
+        self.replace(&current, &rules, &state);
         if state.refused.take().is_some() {
             log::report(Code::RULES_ACCEPTED, "the rules are accepted again");
         }
@@ -187,6 +184,13 @@ impl<R> Shared<R> {
             log::report(Code::RULES_REMOVED, &removal);
         }
         Ok(changes)
+    }
+
+    /// Puts these rules in force but for those that are off.
+    fn replace(&self, current: &Admissions<R>, rules: &Rules, changes: &Changes) {
+        let rules = rules.without(|rule| changes.is_off(rule));
+        let admissions = Admissions::new(rules, Arc::clone(current.settings()));
+        self.admissions.store(Arc::new(admissions));
     }
 
     pub(super) fn new(admissions: Admissions<R>) -> Self {
@@ -198,8 +202,9 @@ impl<R> Shared<R> {
 }
 
 impl<R: Send + Sync + 'static> Reload for Shared<R> {
-    fn rules(&self) -> Rules {
-        self.admissions.load().rules.clone()
+    fn in_force(&self) -> (Rules, RulePermits) {
+        let admissions = self.admissions.load();
+        (admissions.rules.clone(), admissions.permits.clone())
     }
 
     fn observer(&self) -> Option<Arc<dyn Observer>> {
@@ -207,10 +212,9 @@ impl<R: Send + Sync + 'static> Reload for Shared<R> {
     }
 
     fn reload(&self) -> Result<RuleChanges, RulesError> {
-        let settings = Arc::clone(self.admissions.load().settings());
         let read = self.read_again();
-        if let Some(observer) = &settings.observer {
-            let rules = self.rules().len();
+        if let Some(observer) = self.observer() {
+            let rules = self.admissions.load().rules.len();
             let error = read.as_ref().err().map(|error| error as _);
             observer.observe(&Event::RulesReloaded { rules, error });
         }
@@ -225,29 +229,7 @@ impl<R: Send + Sync + 'static> Reload for Shared<R> {
             Some(rule) => drop(changes.off.insert(rule.to_owned())),
         }
         let current = self.admissions.load_full();
-        let rules = current.rules.without(|rule| changes.is_off(rule));
-        let admissions = Admissions::new(rules, Arc::clone(current.settings()));
-        self.admissions.store(Arc::new(admissions));
-    }
-
-    fn in_flight(&self) -> Vec<(Policy, u64)> {
-        let admissions = self.admissions.load();
-        let rules = admissions.rules.rules().iter();
-        let limits = rules.filter_map(|rule| admissions.in_flight(rule));
-        let counted = limits.map(|limit| (limit.policy(0).clone(), limit.table().total()));
-        counted.collect()
-    }
-
-    fn in_flight_of(&self, rule: &str, key: &Key) -> Option<(Policy, u64)> {
-        let admissions = self.admissions.load();
-        let rules = admissions.rules.rules();
-        let rule = rules.iter().find(|known| &*known.name == rule)?;
-        let limit = admissions.in_flight(rule)?;
-        Some((limit.policy(0).clone(), limit.table().of(key)))
-    }
-
-    fn hold_in_flight(&self, parts: &Parts) -> Option<HeldPermits> {
-        self.admissions.load().hold_in_flight(parts)
+        self.replace(&current, &current.rules, &changes);
     }
 }
 
