@@ -39,8 +39,8 @@ pub(super) struct LayerSettings<R> {
     pub(super) queues: SharedQueues,
     /// The requests in flight. They survive a reload.
     pub(super) in_flight: InFlightTables,
-    pub(super) holds_permits: bool,
-    pub(super) follows_bodies: bool,
+    /// Whether responses have bodies that hold permits and follow the usage.
+    pub(super) is_holding: bool,
 }
 
 /// The fault of rules with `in_flight` in a layer whose responses hold no permits.
@@ -52,10 +52,9 @@ const NEEDS_BODIES: &str = "a rule has `spend`, which needs a layer that follows
 impl<R> LayerSettings<R> {
     /// The fault of rules that this layer cannot enforce.
     pub(super) fn fault_of(&self, rules: &Rules) -> Option<&'static str> {
-        if rules.has_in_flight() && !self.holds_permits {
-            return Some(NEEDS_PERMITS);
-        }
-        (rules.has_spend() && !self.follows_bodies).then_some(NEEDS_BODIES)
+        let needs_permits = rules.has_in_flight().then_some(NEEDS_PERMITS);
+        let needs_bodies = rules.has_spend().then_some(NEEDS_BODIES);
+        needs_permits.or(needs_bodies).filter(|_| !self.is_holding)
     }
 
     pub(super) fn with_rejection<R2>(&self, rejection: Arc<R2>) -> LayerSettings<R2> {
@@ -66,8 +65,7 @@ impl<R> LayerSettings<R> {
             grpc: self.grpc,
             queues: self.queues.clone(),
             in_flight: self.in_flight.clone(),
-            holds_permits: self.holds_permits,
-            follows_bodies: self.follows_bodies,
+            is_holding: self.is_holding,
         }
     }
 }

@@ -97,8 +97,7 @@ impl RulesLayer {
                 grpc: true,
                 queues: SharedQueues::new(),
                 in_flight: InFlightTables::default(),
-                holds_permits: false,
-                follows_bodies: false,
+                is_holding: false,
             }),
             shared: Arc::default(),
         }
@@ -176,8 +175,7 @@ impl<R: Send + Sync + 'static> RulesLayer<R> {
     /// [`RulesBuilder::accept_spend`](crate::RulesBuilder::accept_spend).
     pub fn holding(self) -> HoldingRulesLayer<R> {
         HoldingRulesLayer(self.with(|settings| LayerSettings {
-            holds_permits: true,
-            follows_bodies: true,
+            is_holding: true,
             ..settings.clone()
         }))
     }
