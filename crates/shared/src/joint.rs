@@ -72,8 +72,9 @@ impl Member for RedisLimiter {
             Instant::now() + deadlines.max().unwrap_or_default()
         };
         let first = |member: &RedisMember| {
-            (!member.spends_leases())
-                .then(|| (member.limiter).call(&Call::of(&[member.charge.as_ref()])))
+            // Its units cannot always be refunded: the lease may have ended.
+            let spends_leases = member.charges() && member.limiter.has_leases();
+            (!spends_leases).then(|| (member.limiter).call(&Call::of(&[member.charge.as_ref()])))
         };
         let pending: Vec<_> = members.iter().map(first).collect();
         let decision = decide(members, pending, until);
@@ -180,18 +181,6 @@ impl RedisMember {
 
     fn home(&self) -> &Home {
         self.limiter.store().home()
-    }
-
-    /// Whether it may spend units of this node's leases. They cannot always be refunded: the lease
-    /// may have ended.
-    fn spends_leases(&self) -> bool {
-        self.charges() && self.limiter.has_leases()
-    }
-
-    /// Applies the operation within the rest of the time for all answers.
-    fn apply_until(&self, until: Instant) -> Pending<RedisFuture> {
-        let left = until.saturating_duration_since(Instant::now());
-        (self.limiter).call_within(left, &Call::of(&[self.charge.as_ref()]))
     }
 
     /// The decision of a limit that was not called because another one denies.
@@ -342,7 +331,9 @@ async fn answers_of(
     for (answer, member) in answers.iter_mut().zip(members) {
         if answer.is_none() {
             let own = if all_allow {
-                member.apply_until(until).await
+                let left = until.saturating_duration_since(Instant::now());
+                let call = [member.charge.as_ref()];
+                member.limiter.call_within(left, &Call::of(&call)).await
             } else {
                 Ok(member.not_called(now))
             };

@@ -468,8 +468,9 @@ impl<C: Client> Inner<C> {
         (tier, op): (Chosen, Op),
         now: Instant,
     ) -> oneshot::Receiver<OpReply> {
+        let is_specialized = plan.is_specialized(tier, &op);
         let op = NewOp {
-            is_specialized: self.client.is_specialized(&plan, tier, &subject, &op, now),
+            is_specialized: is_specialized && !self.client.is_complex(&subject, now),
             plan,
             tier,
             op,

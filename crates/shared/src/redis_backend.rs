@@ -27,9 +27,8 @@ use super::{
 };
 use tower_ratelimit_core::{
     clock::{Clock as _, ManualClock},
-    decision::{Op, Policy},
+    decision::Policy,
     error::ConfigError,
-    limiter::limits_in_force::Chosen,
     quota::OwnedQuota,
 };
 use tower_ratelimit_store::{
@@ -140,18 +139,10 @@ impl Client for RedisClient {
         self.store.stats()
     }
 
-    fn is_specialized(
-        &self,
-        plan: &Plan,
-        chosen: Chosen,
-        subject: &SubjectName,
-        op: &Op,
-        now: Instant,
-    ) -> bool {
-        plan.is_specialized(chosen, op) && !self.complex_values.contains(subject, now)
+    fn is_complex(&self, subject: &SubjectName, now: Instant) -> bool {
+        self.complex_values.contains(subject, now)
     }
 
-    /// Subjects go to a specialized script if it can decide about all of them, and if that cannot decide, to the general one.
     async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectResult> {
         let subjects = call.sent.subjects.iter().enumerate();
         let subjects = subjects.map(|(at, ops)| SubjectCall {
@@ -353,7 +344,8 @@ mod tests {
     use super::*;
     use crate::hashed_key_names::SubjectNames;
     use tower_ratelimit_core::{
-        limiter::limits_in_force::{LimitTerms, TierSet},
+        decision::Op,
+        limiter::limits_in_force::{Chosen, LimitTerms, TierSet},
         quota::Quota,
     };
     use tower_ratelimit_store::error::StoreErrorKind;

@@ -163,8 +163,6 @@ impl<S: Store> Client for CustomClient<S> {
         PREFIX
     }
 
-    fn prepare(&self, _: &Plan) {}
-
     fn runtime(&self) -> Option<Handle> {
         self.0.breaker.home.runtime()
     }
@@ -187,10 +185,6 @@ impl<S: Store> Client for CustomClient<S> {
 
     fn stats(&self) -> StoreStats {
         self.0.breaker.watch.counters.read()
-    }
-
-    fn is_specialized(&self, _: &Plan, _: Chosen, _: &SubjectName, _: &Op, _: Instant) -> bool {
-        false
     }
 
     async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectResult> {
@@ -433,7 +427,7 @@ pub(super) trait Client: CallWindow + fmt::Debug {
     }
 
     /// Prepares the store for decisions by these quotas.
-    fn prepare(&self, plan: &Plan);
+    fn prepare(&self, _: &Plan) {}
 
     /// The runtime that drives calls, if any.
     fn runtime(&self) -> Option<Handle>;
@@ -448,15 +442,10 @@ pub(super) trait Client: CallWindow + fmt::Debug {
 
     fn stats(&self) -> StoreStats;
 
-    /// Whether a specialized script can decide an operation on the subject.
-    fn is_specialized(
-        &self,
-        plan: &Plan,
-        chosen: Chosen,
-        subject: &SubjectName,
-        op: &Op,
-        now: Instant,
-    ) -> bool;
+    /// Whether no specialized script can decide about the subject.
+    fn is_complex(&self, _: &SubjectName, _: Instant) -> bool {
+        true
+    }
 
     /// Decides all operations of a call. Returns one answer for each subject.
     fn decide(&self, call: DecideCall<'_>) -> impl Future<Output = Vec<SubjectResult>> + Send;
