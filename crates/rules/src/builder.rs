@@ -2,7 +2,6 @@
 
 use std::{
     fmt, fs,
-    hash::{DefaultHasher, Hash, Hasher},
     io::Read,
     path::{Path, PathBuf},
     sync::Arc,
@@ -195,7 +194,6 @@ impl RulesBuilder {
                 paths: paths.clone(),
                 files: sha256(files),
                 format: self.format,
-                digest: digest(files),
                 read: Box::new(move || {
                     // A container creates a directory for a missing mount: it would remove all rules of the file
                     // without a fault.
@@ -295,23 +293,14 @@ fn sha256(files: &[SourceFile]) -> Vec<(String, String)> {
         .collect()
 }
 
-fn digest(files: &[SourceFile]) -> u64 {
-    let mut digest = DefaultHasher::new();
-    for SourceFile { source, .. } in files {
-        (&source.name, &source.text).hash(&mut digest);
-    }
-    digest.finish()
-}
-
-/// A digest of the files' texts, or of the reason why they cannot be read.
+/// The names and digests of the files, or the reason why they cannot be read.
 #[cfg(feature = "rules-watch")]
-pub(super) fn digest_of(paths: &[PathBuf], format: Option<Format>) -> u64 {
-    let fault = |error: RulesError| {
-        let mut digest = DefaultHasher::new();
-        error.to_string().hash(&mut digest);
-        digest.finish()
-    };
-    sources(paths, format).map_or_else(fault, |files| digest(&files))
+pub(super) fn digests(
+    paths: &[PathBuf],
+    format: Option<Format>,
+) -> Result<Vec<(String, String)>, String> {
+    let files = sources(paths, format).map_err(|error| error.to_string())?;
+    Ok(sha256(&files))
 }
 
 fn files_of(path: &Path) -> Result<Vec<PathBuf>, RulesError> {

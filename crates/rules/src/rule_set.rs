@@ -86,8 +86,6 @@ struct RuleSet {
 }
 
 pub(super) struct RulesOrigin {
-    #[cfg_attr(not(feature = "rules-watch"), allow(dead_code))]
-    pub(super) digest: u64,
     pub(super) paths: Vec<PathBuf>,
     /// The name of each file, and the SHA-256 of its text.
     pub(super) files: Vec<(String, String)>,

@@ -12,7 +12,7 @@ use std::{
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::handle::RulesHandle;
-use crate::{builder::digest_of, rule_set::RulesOrigin};
+use crate::{builder::digests, rule_set::RulesOrigin};
 use tower_ratelimit_rulefile::Format;
 
 /// The time without a change before a reload: a file is written in several steps, and a directory in several files.
@@ -81,12 +81,12 @@ fn watcher(paths: &[PathBuf], sender: Sender<()>) -> Option<RecommendedWatcher> 
     Some(watcher)
 }
 
-/// The files, and their digest when they were last read.
+/// The files, and their names and digests when they were last read, or the fault then.
 struct WatchedFiles {
     handle: RulesHandle,
     paths: Vec<PathBuf>,
     format: Option<Format>,
-    digest: u64,
+    seen: Result<Vec<(String, String)>, String>,
 }
 
 impl WatchedFiles {
@@ -95,14 +95,14 @@ impl WatchedFiles {
             handle,
             paths: origin.paths.clone(),
             format: origin.format,
-            digest: origin.digest,
+            seen: Ok(origin.files.clone()),
         }
     }
 
     fn compare(&mut self) {
-        let digest = digest_of(&self.paths, self.format);
-        if digest != self.digest {
-            self.digest = digest;
+        let seen = digests(&self.paths, self.format);
+        if seen != self.seen {
+            self.seen = seen;
             // The reload reports a fault to the log and the observer, whose panic does not end the watch.
             let reload = AssertUnwindSafe(|| drop(self.handle.reload()));
             let _ = catch_unwind(reload);
