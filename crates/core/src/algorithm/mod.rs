@@ -10,12 +10,13 @@
 mod bucket;
 #[cfg(feature = "calendar")]
 mod calendar_windows;
-pub mod compiled_quota;
+mod compiled_quota;
 mod decide;
 mod fixed_window;
 mod sliding_log;
 mod sliding_window;
 mod state;
+pub mod state_text;
 mod varying;
 
 use crate::{

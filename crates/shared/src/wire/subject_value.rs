@@ -9,7 +9,7 @@ use super::{
 use tower_ratelimit_core::{
     algorithm::{
         CounterIndex, Held, Meter, State, View,
-        compiled_quota::{instant, instant_text},
+        state_text::{instant, instant_text},
     },
     clock::Timestamp,
     decision::Op,

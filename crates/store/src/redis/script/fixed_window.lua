@@ -3,7 +3,7 @@
 --
 -- Twins in fixed_window.rs: current, available, lasts = reset_after, charge, settle, refund, clamp = clamped.
 -- Twins in core/src/algorithm/calendar_windows.rs: place = around.
--- Twins in compiled_quota.rs: parse = window, text = write, shown = state_of_numbers.
+-- Twins in state_text.rs: parse = window, text = write, shown = state_of_numbers.
 
 local FixedWindow = {
     new = '0:0',

@@ -5,7 +5,8 @@
 --
 -- Twins in sliding_log.rs: leaves_after, is_gone = is_expired, gone = expired, tidy, wait = verdict, available.
 -- Twins in sliding_log.rs: lasts = reset_after, charge, settle, refund, clamp.
--- Twins in compiled_quota.rs: parse = log, text = write, shown = status_of_log.
+-- Twins in state_text.rs: parse = log, text = write.
+-- Twins in compiled_quota.rs: shown = status_of_log.
 
 local SlidingLog = {
     new = '0:0',

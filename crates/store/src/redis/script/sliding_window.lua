@@ -3,7 +3,7 @@
 --
 -- Twins in sliding_window.rs: position, advance, freshen, available, lasts, until_end = slice_end, charge, settle, refund.
 -- Twins in sliding_window.rs: clamp.
--- Twins in compiled_quota.rs: parse = slices, text = write, shown = state_of_numbers.
+-- Twins in state_text.rs: parse = slices, text = write, shown = state_of_numbers.
 
 local SlidingWindow = {
     new = '0',

@@ -5,7 +5,7 @@
 -- Twins in compiled_quota.rs: settle.
 -- Twins in bucket.rs: available, lasts = reset_after, charge, refund, clamp.
 -- Twins in crates/core/src/algorithm/mod.rs: given_back = nanos.
--- Twins in compiled_quota.rs: parse = instant, text = instant_text.
+-- Twins in state_text.rs: parse = instant, text = instant_text.
 
 -- The part of `cost` units that a bucket gets back at `at`, now or the last step: all of them for a refund without a
 -- charge. Otherwise each unit fades over the time of a full bucket, by 1 / capacity of the time since the charge;
