@@ -205,7 +205,7 @@ impl LocalLimiterBuilder {
         )?;
         let clock = self.clock;
         let clock = clock.unwrap_or_else(|| SharedClock::new(OsClock::new()));
-        LocalLimiter::from_parts(Arc::new(limits), capacity, clock, hasher)
+        LocalLimiter::from_parts(&Arc::new(limits), capacity, clock, hasher)
     }
 
     /// Makes the limiter in a store, with the store's table, bounds and clock.
@@ -494,7 +494,7 @@ impl LocalLimiter {
     }
 
     fn from_parts(
-        limits: Arc<TierSet>,
+        limits: &Arc<TierSet>,
         capacity: Capacity,
         clock: SharedClock,
         hasher: KeyHasher,
@@ -511,10 +511,10 @@ impl LocalLimiter {
             counts_locked: AtomicBool::new(instants.is_none()),
             instants,
             locked: OnceLock::new(),
-            limits: Mutex::new(Arc::clone(&limits)),
+            limits: Mutex::new(Arc::clone(limits)),
         };
         if inner.instants.is_none() {
-            inner.locked(&limits)?;
+            inner.locked(limits)?;
         }
         Ok(Self(Arc::new(inner)))
     }
@@ -548,7 +548,7 @@ impl LocalLimiter {
         }
         let capacity = Capacity::checked(max_keys, inner.capacity.log_times)?;
         let (clock, hasher) = (inner.clock.clone(), KeyHasher::new(None));
-        Self::from_parts(self.limits(), capacity, clock, hasher)
+        Self::from_parts(&self.limits(), capacity, clock, hasher)
     }
 
     /// The number of keys that are not fresh. A limiter that takes a lock counts each quota of a key, and each block.
