@@ -255,8 +255,15 @@ impl StoreTable {
                 of,
             )?));
         }
-        let shards = Locked::all(&self.shards, places.as_mut_slice());
-        Ok(self.run_locked(calls.as_slice(), shards, &self.terms(call)))
+        let mut shards = Locked::all(&self.shards, places.as_mut_slice());
+        let (calls, terms) = (calls.as_slice(), self.terms(call));
+        let mut changes = Changes::default();
+        let decision = self.run(calls, &mut shards, &terms, &mut changes);
+        drop(shards);
+        self.settle_up(&changes, terms.time, |tag| {
+            calls.iter().flatten().any(|call| call.owns(tag))
+        });
+        Ok(decision)
     }
 
     /// The terms of a call whose shards are locked, so that a state later than now means that the clock stepped back.
@@ -290,29 +297,13 @@ impl StoreTable {
         decision
     }
 
-    /// Applies the operations of calls, whose shards are locked.
-    fn run_locked(
-        &self,
-        calls: &[Option<PreparedCall<'_>>],
-        mut shards: impl Shards<StoreShard>,
-        terms: &Terms,
-    ) -> Decision {
-        let mut changes = Changes::default();
-        let decision = self.run(calls, &mut shards, terms, &mut changes);
-        drop(shards);
-        self.settle_up(&changes, terms.time, |tag| {
-            calls.iter().flatten().any(|call| call.owns(tag))
-        });
-        decision
-    }
-
     /// Applies the operations of calls, whose shards are locked: all entries are found first, then the operations that
     /// take units are judged, and then all are concluded.
     #[inline(never)]
     fn run(
         &self,
         calls: &[Option<PreparedCall<'_>>],
-        shards: &mut dyn Shards<StoreShard>,
+        shards: &mut Locked<'_, StoreShard>,
         terms: &Terms,
         changes: &mut Changes,
     ) -> Decision {
