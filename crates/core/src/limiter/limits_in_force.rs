@@ -760,6 +760,14 @@ impl<T: Clone> ChangingLimits<T> {
         }
     }
 
+    /// Decides by the limits in force, which nothing replaces meanwhile. `decide` must not wait for who replaces them.
+    pub(crate) fn decide<R>(&self, decide: impl FnOnce(&T) -> R) -> R {
+        match self.first() {
+            Some(first) => decide(first),
+            None => decide(&*unpoisoned(self.current.read())),
+        }
+    }
+
     /// Restores the first limits.
     pub(crate) fn return_to_first(&self) {
         self.changed.store(false, Ordering::Release);

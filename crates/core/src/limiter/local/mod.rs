@@ -458,8 +458,6 @@ impl LocalLimiter {
     ) -> Result<Decision, LimiterError> {
         // A limiter outside of a store has no part in a receipt of several limits.
         let op = charge.op.of_limit(0)?;
-        let quota = lone.bucket.read();
-        let chosen = quota.limits.choose(charge.tier, charge.class, op)?;
         if matches!(op, OpRef::Block(_)) {
             let limits = unpoisoned(self.0.limits.lock());
             let made = self.0.locked(&limits);
@@ -467,19 +465,22 @@ impl LocalLimiter {
         }
         let time = ClockReading::alike(self.0.clock.now()).for_timer(late);
         let hash = self.0.hasher.hash(charge.key);
-        let blocked = self.0.block_of(charge, hash, time.now);
-        let instead = instead_of(op).filter(|_| blocked > 0);
-        let request = match chosen.of_all() {
-            Chosen::Request(fitted) => quota.of_request(fitted),
-            _ => None,
-        };
-        let measured = request.as_ref().unwrap_or(&quota.measured);
-        let done = instead.unwrap_or(op);
-        let decision = lone.decide_in(chosen.class(), hash, time, measured, done);
-        let decision = decision.in_tier(chosen.index());
-        Ok(match op {
-            OpRef::Refund(..) | OpRef::Settle(..) => decision,
-            _ => denied_for(decision, blocked),
+        lone.bucket.decide(|quota| {
+            let chosen = quota.limits.choose(charge.tier, charge.class, op)?;
+            let blocked = self.0.block_of(charge, hash, time.now);
+            let instead = instead_of(op).filter(|_| blocked > 0);
+            let request = match chosen.of_all() {
+                Chosen::Request(fitted) => quota.of_request(fitted),
+                _ => None,
+            };
+            let measured = request.as_ref().unwrap_or(&quota.measured);
+            let done = instead.unwrap_or(op);
+            let decision = lone.decide_in(chosen.class(), hash, time, measured, done);
+            let decision = decision.in_tier(chosen.index());
+            Ok(match op {
+                OpRef::Refund(..) | OpRef::Settle(..) => decision,
+                _ => denied_for(decision, blocked),
+            })
         })
     }
 
