@@ -135,14 +135,7 @@ async fn without_origins_denials_have_no_cors_fields_and_preflights_count() {
 async fn a_script_of_a_listed_origin_sees_why_the_gateway_failed() {
     bounded(async {
         let upstream = Upstream::start().await;
-        let options = [
-            "--timeout",
-            "100ms",
-            "--max-in-flight",
-            "1",
-            "--max-body",
-            "1",
-        ];
+        let options = ["--timeout", "1s", "--max-in-flight", "1", "--max-body", "1"];
         let rules = format!("{LISTED}{RULES}");
         let gateway = Gateway::start_with(&rules, upstream.port, &options).await;
         let errors = async |request: &str, expected: u16| {
