@@ -374,37 +374,37 @@ fn agreement(
 #[test]
 fn of_values_that_limiters_wrote() {
     needs!(redis);
-    agreement(any_spec(), 4_000, None, None);
+    agreement(any_spec(), 2_000, None, None);
 }
 
 #[test]
 fn of_values_that_somebody_spoiled() {
     needs!(redis);
-    agreement(any_spec(), 4_000, Some(7), None);
+    agreement(any_spec(), 2_000, Some(7), None);
 }
 
 #[test]
 fn of_values_with_messages() {
     needs!(redis);
-    agreement(any_spec(), 4_000, None, Some(7));
+    agreement(any_spec(), 2_000, None, Some(7));
 }
 
 #[test]
 fn of_values_with_messages_that_somebody_spoiled() {
     needs!(redis);
-    agreement(any_spec(), 4_000, Some(7), Some(11));
+    agreement(any_spec(), 2_000, Some(7), Some(11));
 }
 
 #[test]
 fn of_windows_that_count_on() {
     needs!(redis);
-    agreement(uncapped(), 2_000, None, None);
+    agreement(uncapped(), 1_000, None, None);
 }
 
 #[test]
 fn of_windows_that_count_on_with_messages_that_somebody_spoiled() {
     needs!(redis);
-    agreement(uncapped(), 2_000, Some(7), Some(11));
+    agreement(uncapped(), 1_000, Some(7), Some(11));
 }
 
 /// A bucket of ten a second without a charge; and a row that reserves four units, with this text about it and this end.

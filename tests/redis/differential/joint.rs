@@ -189,7 +189,7 @@ fn limits_that_are_charged_together() {
     let store = runtime.block_on(async { store.connect(&server.url()) });
     let store = store.expect("a good address");
     let wanted = std::env::var("DIFFERENTIAL_OPERATIONS");
-    let wanted = wanted.map_or(3_000, |n| n.parse().expect("a number"));
+    let wanted = wanted.map_or(2_000, |n| n.parse().expect("a number"));
     let config = ProptestConfig {
         failure_persistence: None,
         max_shrink_iters: 4_000,

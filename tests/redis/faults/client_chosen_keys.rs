@@ -68,7 +68,7 @@ fn keys() -> Vec<Key> {
     keys.push(Key::tuple(["ab", "c"].map(Key::from)));
     keys.push(Key::tuple(["a", "bc"].map(Key::from)));
     // Around the longest that is readable in Redis, the longest that is kept, and far beyond.
-    for length in [47, 48, 49, 255, 256, 257, 20_000_000] {
+    for length in [47, 48, 49, 255, 256, 257, 2_000_000] {
         keys.push(Key::from("x".repeat(length)));
         keys.push(Key::from("x".repeat(length - 1) + "y"));
     }

@@ -13,6 +13,9 @@ use tower_ratelimit::{
 
 use crate::script_replies::{self, FakeServer};
 
+/// How long a key is hot, in milliseconds.
+const HOT_FOR: u64 = 1_000;
+
 /// The distance of a server, which a test changes.
 type Distance = Arc<Mutex<Duration>>;
 
@@ -38,7 +41,7 @@ async fn limiter(round_trip: Duration) -> (RedisLimiter, Distance) {
     (limiter, distance)
 }
 
-/// Takes from one key so many times in each millisecond for two seconds. Returns how many requests Redis did not decide,
+/// Takes from one key so many times in each millisecond for a second. Returns how many requests Redis did not decide,
 /// and the number of calls.
 async fn hot(limiter: &RedisLimiter, per_millisecond: usize) -> (usize, u64) {
     hot_in_tiers(limiter, &[Tier::DEFAULT], per_millisecond).await
@@ -54,7 +57,7 @@ async fn hot_in_tiers(
     let mut tick = interval(Duration::from_millis(1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut answers = Vec::new();
-    for _ in 0..2_000 {
+    for _ in 0..HOT_FOR {
         tick.tick().await;
         for _ in 0..per_millisecond {
             let (limiter, tier) = (limiter.clone(), tiers[answers.len() % tiers.len()].clone());
@@ -116,7 +119,7 @@ async fn a_hot_key_near_by_makes_one_call_in_a_round_trip() {
         let (limiter, _) = limiter(Duration::from_millis(round_trip)).await;
         let (lost, calls) = hot(&limiter, 16).await;
         assert_eq!(lost, 0);
-        let round_trips = 2_000 / round_trip;
+        let round_trips = HOT_FOR / round_trip;
         assert!(
             calls <= round_trips + round_trips / 20 + 2,
             "{round_trip} ms away: {calls} calls"
