@@ -12,7 +12,7 @@ use tower_ratelimit::{
 use super::alice;
 
 /// The operations of each algorithm.
-const OPERATIONS: u32 = 200_000;
+const OPERATIONS: u32 = 50_000;
 
 const SHARES: [u8; 4] = [80, 79, 50, 5];
 

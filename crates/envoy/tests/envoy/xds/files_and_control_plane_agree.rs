@@ -22,7 +22,7 @@ use crate::lyft::model::{Dice, nodes, request};
 /// Twelve seconds after the start of a minute, an hour, a day and a week.
 const START: u64 = 1_767_225_600 + 12;
 
-const REQUESTS: u64 = 100_000;
+const REQUESTS: u64 = 50_000;
 
 /// The descriptors of a file as messages.
 fn descriptors(list: &Value) -> Vec<DescriptorConfig> {
