@@ -12,7 +12,7 @@ use tower_ratelimit::{
 use super::alice;
 
 /// The operations of each algorithm.
-const OPERATIONS: u32 = 50_000;
+const OPERATIONS: u32 = 100_000;
 
 const SHARES: [u8; 4] = [80, 79, 50, 5];
 
@@ -75,7 +75,7 @@ fn others_at_a_hundred_times_the_limit_never_take_the_last_part() {
             assert!(left.is_allowed() && left.remaining() >= Some(8), "{quota}");
         }
         // Hits take parts of units, too, which they do not report.
-        assert!(charged > 300, "{quota}: {charged}");
+        assert!(charged > 200, "{quota}: {charged}");
         let last = decide(&limiter, Priority::CRITICAL, Op::Acquire(8));
         assert!(last.is_allowed(), "{quota}");
     }
