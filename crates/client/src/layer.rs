@@ -21,10 +21,11 @@ use crate::{
 /// `reqwest` a `reqwest::Client`.
 ///
 /// See the [guide](crate::guide) for what happens to a request.
+#[derive(Clone)]
 #[must_use]
 pub struct PacerLayer<P = ByReplay> {
-    calls: Arc<CallSettings>,
-    bodies: P,
+    pub(crate) calls: Arc<CallSettings>,
+    pub(crate) bodies: P,
 }
 
 impl PacerLayer {
@@ -48,12 +49,6 @@ impl<P> PacerLayer<P> {
     /// The pacer that requests wait for.
     pub fn pacer(&self) -> &Pacer {
         &self.calls.pacer
-    }
-
-    /// The settings of calls, and the way to copy bodies.
-    #[cfg(feature = "reqwest-middleware")]
-    pub(crate) fn into_parts(self) -> (Arc<CallSettings>, P) {
-        (self.calls, self.bodies)
     }
 
     fn with(self, set: impl FnOnce(&mut CallSettings)) -> Self {
@@ -179,15 +174,6 @@ impl<R, P> fmt::Debug for SpendingPacerLayer<R, P> {
         f.debug_struct("SpendingPacerLayer")
             .field("layer", &self.layer)
             .finish_non_exhaustive()
-    }
-}
-
-impl<P: Clone> Clone for PacerLayer<P> {
-    fn clone(&self) -> Self {
-        Self {
-            calls: Arc::clone(&self.calls),
-            bodies: self.bodies.clone(),
-        }
     }
 }
 

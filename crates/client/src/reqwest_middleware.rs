@@ -1,6 +1,6 @@
 //! A middleware of reqwest-middleware: `client.get(url).send()` stays as it is.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{fmt, future::Future, pin::Pin};
 
 use http::{Extensions, HeaderMap, StatusCode, request::Parts};
 use reqwest::{Request, Response};
@@ -10,9 +10,7 @@ use crate::{
     layer::PacerLayer,
     pacer::Pacer,
     replayable_body::{ByReplay, CopyBody},
-    request_with_retries::{
-        BodyConsumed, CallSettings, Failed, OutgoingRequest, is_connection_error,
-    },
+    request_with_retries::{BodyConsumed, Failed, OutgoingRequest, is_connection_error},
     reqwest_service::Requests,
     retry::Retry,
 };
@@ -35,36 +33,28 @@ use crate::{
 ///     .build();
 /// # let _ = client;
 /// ```
+#[derive(Clone)]
 #[must_use]
-pub struct PacerMiddleware<P = ByReplay> {
-    calls: Arc<CallSettings>,
-    bodies: P,
-}
+pub struct PacerMiddleware<P = ByReplay>(PacerLayer<P>);
 
 impl PacerMiddleware {
     /// A middleware whose requests wait for this pacer.
     pub fn new(pacer: Pacer) -> Self {
-        Self::from(PacerLayer::new(pacer))
+        Self(PacerLayer::new(pacer))
     }
 }
 
 impl<P> PacerMiddleware<P> {
     /// Which requests are sent again. Defaults to [`Retry::new`].
     pub fn retry(self, retry: Retry) -> Self {
-        let mut calls = CallSettings::clone(&self.calls);
-        calls.retry = retry;
-        Self {
-            calls: Arc::new(calls),
-            ..self
-        }
+        Self(self.0.retry(retry))
     }
 }
 
 /// Takes all settings of the layer.
 impl<P> From<PacerLayer<P>> for PacerMiddleware<P> {
     fn from(layer: PacerLayer<P>) -> Self {
-        let (calls, bodies) = layer.into_parts();
-        Self { calls, bodies }
+        Self(layer)
     }
 }
 
@@ -82,15 +72,16 @@ impl<P: CopyBody<Request>> Middleware for PacerMiddleware<P> {
         'n: 'f,
         Self: 'f,
     {
+        let PacerLayer { calls, bodies } = &self.0;
         Box::pin(async move {
             let mut outgoing = NextRequest {
-                requests: Requests::new(request, self.bodies.clone()),
+                requests: Requests::new(request, bodies.clone()),
                 extensions,
                 next,
             };
-            let kept = outgoing.requests.keep(&self.calls.retry).await;
+            let kept = outgoing.requests.keep(&calls.retry).await;
             kept.map_err(Error::middleware)?;
-            let answer = self.calls.call(&mut outgoing, &mut None).await;
+            let answer = calls.call(&mut outgoing, &mut None).await;
             answer.map_err(|failed| match failed {
                 Failed::Refused(error) => Error::middleware(error),
                 Failed::Client(error) => error,
@@ -133,19 +124,10 @@ impl<P: CopyBody<Request>> OutgoingRequest for NextRequest<'_, '_, P> {
     }
 }
 
-impl<P: Clone> Clone for PacerMiddleware<P> {
-    fn clone(&self) -> Self {
-        Self {
-            calls: Arc::clone(&self.calls),
-            bodies: self.bodies.clone(),
-        }
-    }
-}
-
 impl<P> fmt::Debug for PacerMiddleware<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PacerMiddleware")
-            .field("pacer", &self.calls.pacer)
+            .field("pacer", self.0.pacer())
             .finish_non_exhaustive()
     }
 }

@@ -25,6 +25,7 @@ use crate::{
 /// It is always ready: it checks the client's readiness when the turn comes. Otherwise waiting
 /// requests would hold permits of a concurrency limit inside. For the same reason a load balancer
 /// outside cannot see whether the client is ready; it belongs inside.
+#[derive(Clone)]
 pub struct Paced<S, P = ByReplay> {
     pub(crate) inner: S,
     pub(crate) calls: Arc<CallSettings>,
@@ -181,16 +182,6 @@ impl<R> Future for PacedFuture<R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.as_mut().poll(cx)
-    }
-}
-
-impl<S: Clone, P: Clone> Clone for Paced<S, P> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            calls: Arc::clone(&self.calls),
-            bodies: self.bodies.clone(),
-        }
     }
 }
 
