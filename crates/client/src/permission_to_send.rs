@@ -32,18 +32,11 @@ pub(crate) struct SentRequest {
     permit: Option<OwnedSemaphorePermit>,
 }
 
-/// A refusal, with the values that a retry needs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Refusal {
-    pub(crate) pause: Pause,
-    /// Whether the server permits to send the request again, whatever its method.
-    pub(crate) is_permitted: bool,
-}
-
 /// The consequence of a response for its own call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Verdict {
-    Refused(Refusal),
+    /// With whether the server permits to send the request again, whatever its method.
+    Refused(Pause, bool),
     Forbidden,
     /// The server failed, and wants the request again.
     Permitted,
@@ -130,10 +123,7 @@ impl SentRequest {
                 let wait = pause.wait;
                 pacer.report(PacerEvent::Throttled { wait, source });
                 let is_permitted = source == SignalSource::Grpc || should_retry == Some(true);
-                Verdict::Refused(Refusal {
-                    pause,
-                    is_permitted,
-                })
+                Verdict::Refused(pause, is_permitted)
             }
             (ServerHint::DoNotRetry, _) => Verdict::Forbidden,
             _ if should_retry == Some(true) => Verdict::Permitted,
@@ -224,7 +214,7 @@ impl Turn {
     /// (trailers only).
     pub fn learn(&mut self, status: StatusCode, headers: &HeaderMap) -> Advice {
         match self.sent.on_response(&self.pacer, status, headers) {
-            Verdict::Refused(refusal) => Advice::RetryAfter(refusal.pause.wait),
+            Verdict::Refused(pause, _) => Advice::RetryAfter(pause.wait),
             Verdict::Forbidden => Advice::DoNotRetry,
             Verdict::Nothing | Verdict::Permitted => Advice::Done,
         }

@@ -12,9 +12,9 @@ use crate::{
     error::PacerError,
     pacer::Pacer,
     pacer_state::PacerEvent,
-    permission_to_send::SentRequest,
+    permission_to_send::{SentRequest, Verdict},
     request_cost::{self, OtherUnits, Units},
-    retry::{Attempts, Failure, Retry, RetryContext},
+    retry::{Attempts, Failure, Retry},
 };
 
 /// The longest time that a response is held during a retry: it may hold the only connection.
@@ -151,19 +151,23 @@ impl<O: OutgoingRequest> Call<'_, O> {
             Some(Ok(_)) => Box::pin(self.send_again()).await,
             _ => self.outgoing.send().await,
         };
-        let wait = match &result {
+        let (pacer, retry) = (self.settings.pacer.state(), &self.settings.retry);
+        let failure = match &result {
             Ok(response) => {
                 let (status, headers) = self.outgoing.head(response);
-                let verdict = sent.on_response(self.settings.pacer.state(), status, headers);
-                self.retry_wait(|context, attempts| {
-                    context.after_response(attempts, &sent, status, verdict)
-                })
+                let verdict = sent.on_response(pacer, status, headers);
+                Some((Failure::Status(status), verdict))
             }
-            Err(error) if O::is_connection_error(error) => self.retry_wait(|context, attempts| {
-                context.after_failure(attempts, &sent, Failure::Connection, false)
-            }),
-            Err(_) => None,
+            Err(error) => {
+                O::is_connection_error(error).then_some((Failure::Connection, Verdict::Nothing))
+            }
         };
+        let parts = self.outgoing.parts().filter(|_| !retry.is_none());
+        let wait = failure.zip(parts).and_then(|(failure, parts)| {
+            let attempts = &mut self.attempts;
+            retry.wait(attempts, parts, self.left, (pacer, &sent), failure)
+        });
+        let wait = wait.filter(|_| has_timer());
         let has_response = matches!(self.last, Some(Ok(_)));
         let result = result.map_err(Failed::Client);
         // Any response is worth more than an error.
@@ -183,21 +187,6 @@ impl<O: OutgoingRequest> Call<'_, O> {
         }
         (self.last, *self.open) = (None, None);
         sending.await
-    }
-
-    fn retry_wait(
-        &mut self,
-        wait: impl FnOnce(RetryContext<'_>, &mut Attempts) -> Option<Duration>,
-    ) -> Option<Duration> {
-        let retry = &self.settings.retry;
-        let parts = self.outgoing.parts().filter(|_| !retry.is_none())?;
-        let context = RetryContext {
-            retry,
-            parts,
-            left: self.left,
-            pacer: self.settings.pacer.state(),
-        };
-        wait(context, &mut self.attempts).filter(|_| has_timer())
     }
 }
 

@@ -8,7 +8,7 @@ use tower_ratelimit::headers::is_grpc;
 use crate::{
     deadlines_and_jitter::jittered_backoff,
     pacer_state::PacerState,
-    permission_to_send::{Refusal, SentRequest, Verdict},
+    permission_to_send::{SentRequest, Verdict},
     response_signals::OVERLOADED,
 };
 
@@ -125,6 +125,50 @@ impl Retry {
             None => is_safe || is_idempotent(parts),
         }
     }
+
+    /// The wait before a retry, within the time `left`; `None` for no retry.
+    pub(crate) fn wait(
+        &self,
+        attempts: &mut Attempts,
+        parts: &Parts,
+        left: Duration,
+        (pacer, sent): (&PacerState, &SentRequest),
+        (failure, verdict): (Failure, Verdict),
+    ) -> Option<Duration> {
+        let is_transient = match failure {
+            Failure::Status(status) => {
+                matches!(status.as_u16(), 408 | 502 | 503 | 504 | OVERLOADED)
+            }
+            Failure::Connection | Failure::Throttled => true,
+        };
+        let is_permitted = match verdict {
+            Verdict::Refused(pause, is_permitted) => {
+                let is_safe = is_permitted || self.throttled_always;
+                let allowed = self.allows(parts, Failure::Throttled, is_safe);
+                // The random time belongs to the destination's pause, so every request waits for its end.
+                let wait = pause.wait.saturating_add(pause.spread);
+                if !allowed || attempts.refusals >= MOST_REFUSALS || wait > left {
+                    return None;
+                }
+                attempts.refusals += 1;
+                return Some(wait);
+            }
+            Verdict::Permitted => true,
+            Verdict::Nothing if is_transient => false,
+            Verdict::Forbidden | Verdict::Nothing => return None,
+        };
+        let is_last = attempts.failures + 1 >= self.attempts;
+        if is_last || !self.allows(parts, failure, is_permitted) {
+            return None;
+        }
+        let fraction = pacer.jitter.fraction();
+        let wait = jittered_backoff(AFTER_FAILURE, attempts.failures, fraction);
+        if wait > left || !sent.may_retry(pacer) {
+            return None;
+        }
+        attempts.failures += 1;
+        Some(wait)
+    }
 }
 
 impl Default for Retry {
@@ -163,69 +207,4 @@ fn is_idempotent(parts: &Parts) -> bool {
 pub(crate) struct Attempts {
     refusals: u32,
     failures: u32,
-}
-
-/// The request of a retry, and the remaining time of its call.
-#[derive(Clone, Copy)]
-pub(crate) struct RetryContext<'r> {
-    pub(crate) retry: &'r Retry,
-    pub(crate) parts: &'r Parts,
-    pub(crate) left: Duration,
-    pub(crate) pacer: &'r PacerState,
-}
-
-impl RetryContext<'_> {
-    /// The wait before a retry after this response; `None` for no retry.
-    pub(crate) fn after_response(
-        &self,
-        attempts: &mut Attempts,
-        sent: &SentRequest,
-        status: StatusCode,
-        verdict: Verdict,
-    ) -> Option<Duration> {
-        let is_transient = matches!(status.as_u16(), 408 | 502 | 503 | 504 | OVERLOADED);
-        let failure = Failure::Status(status);
-        match verdict {
-            Verdict::Refused(refusal) => self.after_refusal(attempts, refusal),
-            Verdict::Permitted => self.after_failure(attempts, sent, failure, true),
-            Verdict::Nothing if is_transient => self.after_failure(attempts, sent, failure, false),
-            Verdict::Forbidden | Verdict::Nothing => None,
-        }
-    }
-
-    fn after_refusal(&self, attempts: &mut Attempts, refusal: Refusal) -> Option<Duration> {
-        let is_safe = refusal.is_permitted || self.retry.throttled_always;
-        let allowed = self.retry.allows(self.parts, Failure::Throttled, is_safe);
-        // The random time belongs to the destination's pause, so every request waits for its end.
-        let wait = refusal.pause.wait.saturating_add(refusal.pause.spread);
-        if !allowed || attempts.refusals >= MOST_REFUSALS || wait > self.left {
-            return None;
-        }
-        attempts.refusals += 1;
-        Some(wait)
-    }
-
-    /// The wait before a retry after this failure; `None` for no retry.
-    pub(crate) fn after_failure(
-        &self,
-        attempts: &mut Attempts,
-        sent: &SentRequest,
-        failure: Failure,
-        is_safe: bool,
-    ) -> Option<Duration> {
-        let is_last = attempts.failures + 1 >= self.retry.attempts;
-        if is_last || !self.retry.allows(self.parts, failure, is_safe) {
-            return None;
-        }
-        let wait = jittered_backoff(
-            AFTER_FAILURE,
-            attempts.failures,
-            self.pacer.jitter.fraction(),
-        );
-        if wait > self.left || !sent.may_retry(self.pacer) {
-            return None;
-        }
-        attempts.failures += 1;
-        Some(wait)
-    }
 }
