@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Buf;
-use http::{HeaderMap, Request, Response, response::Parts};
+use http::{Request, Response, response::Parts};
 use http_body::{Body, Frame, SizeHint};
 use tower_ratelimit::spend::{SpendReader, SpendReaders, Tokens};
 use tower_service::Service;
@@ -29,31 +29,14 @@ const PARTS: usize = 16;
 
 /// The request of a response, and the tokens of that so far. When it is dropped, the request is settled: at
 /// the end of the body, or where it breaks off.
-pub(crate) struct ResponseMeter<R: SpendReader> {
-    pub(crate) reader: R,
-    pub(crate) tokens: Tokens,
-    pub(crate) sent: Box<SentRequest>,
-    pub(crate) pacer: Arc<PacerState>,
+struct ResponseMeter {
+    reader: Box<dyn SpendReader>,
+    tokens: Tokens,
+    sent: Box<SentRequest>,
+    pacer: Arc<PacerState>,
 }
 
-/// A meter, without the type of its reader.
-pub(crate) trait ReadsBody: Send {
-    fn data(&mut self, data: &[u8]);
-
-    fn trailers(&mut self, trailers: &HeaderMap);
-}
-
-impl<R: SpendReader> ReadsBody for ResponseMeter<R> {
-    fn data(&mut self, data: &[u8]) {
-        self.reader.data(data, &mut self.tokens);
-    }
-
-    fn trailers(&mut self, trailers: &HeaderMap) {
-        self.reader.trailers(trailers, &mut self.tokens);
-    }
-}
-
-impl<R: SpendReader> ResponseMeter<R> {
+impl ResponseMeter {
     fn end(&mut self) {
         self.reader.end(&mut self.tokens);
         // Without a usage the amount stays charged.
@@ -63,7 +46,7 @@ impl<R: SpendReader> ResponseMeter<R> {
     }
 }
 
-impl<R: SpendReader> Drop for ResponseMeter<R> {
+impl Drop for ResponseMeter {
     fn drop(&mut self) {
         if thread::panicking() {
             // Code of the user that panics a second time would end the process.
@@ -83,13 +66,13 @@ pin_project_lite::pin_project! {
     pub struct SpendingBody<B> {
         #[pin]
         inner: B,
-        meter: Option<Box<dyn ReadsBody>>,
+        meter: Option<Box<ResponseMeter>>,
     }
 }
 
 impl<B: Body> SpendingBody<B> {
     /// An empty body is settled at once, since it may never be polled.
-    pub(crate) fn new(inner: B, meter: Option<Box<dyn ReadsBody>>) -> Self {
+    fn new(inner: B, meter: Option<Box<ResponseMeter>>) -> Self {
         let meter = meter.filter(|_| !inner.is_end_stream());
         Self { inner, meter }
     }
@@ -106,7 +89,7 @@ impl<B: Body> Body for SpendingBody<B> {
         let mut this = self.project();
         let frame = ready!(this.inner.as_mut().poll_frame(cx));
         if let (Some(Ok(frame)), Some(meter)) = (&frame, &mut *this.meter) {
-            read(frame, &mut **meter);
+            read(frame, meter);
         }
         let is_last = match &frame {
             Some(Ok(frame)) => frame.is_trailers() || this.inner.is_end_stream(),
@@ -129,7 +112,7 @@ impl<B: Body> Body for SpendingBody<B> {
 }
 
 /// Reads a frame that passes.
-fn read<D: Buf>(frame: &Frame<D>, meter: &mut dyn ReadsBody) {
+fn read<D: Buf>(frame: &Frame<D>, meter: &mut ResponseMeter) {
     if let Some(data) = frame.data_ref() {
         let mut few = [IoSlice::new(&[]); PARTS];
         let mut count = data.chunks_vectored(&mut few);
@@ -145,9 +128,10 @@ fn read<D: Buf>(frame: &Frame<D>, meter: &mut dyn ReadsBody) {
         } else {
             &many[..count]
         };
-        parts.iter().for_each(|part| meter.data(part));
+        let ResponseMeter { reader, tokens, .. } = meter;
+        parts.iter().for_each(|part| reader.data(part, tokens));
     } else if let Some(trailers) = frame.trailers_ref() {
-        meter.trailers(trailers);
+        meter.reader.trailers(trailers, &mut meter.tokens);
     }
 }
 
@@ -219,11 +203,11 @@ fn meter<R: SpendReaders>(
     pacer: Arc<PacerState>,
     response: &Parts,
     sent: Box<SentRequest>,
-) -> Option<Box<dyn ReadsBody>> {
+) -> Option<Box<ResponseMeter>> {
     let mut tokens = Tokens::default();
     let reader = readers.reader(response, &mut tokens)?;
     Some(Box::new(ResponseMeter {
-        reader,
+        reader: Box::new(reader),
         tokens,
         sent,
         pacer,
