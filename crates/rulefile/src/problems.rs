@@ -13,102 +13,67 @@ const MAX_LINE_CHARS: usize = 160;
 /// Codes from W31 on concern files of Envoy's reference service, which the package `tower-ratelimit-envoy` reads. A
 /// problem that both kinds of files can have has one code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum ProblemCode {
-    /// The file's form: its syntax, its size, or a value of the wrong kind.
-    R01,
-    /// A field that is unknown, missing, or useless at its place.
-    R02,
-    /// A name that is already in use.
-    R03,
-    /// A quota.
-    R04,
-    /// A reference to a name that does not exist.
-    R05,
-    /// A pattern of a path.
-    R06,
-    /// A parameter that a path does not have.
-    R07,
-    /// A time, a zone or a duration.
-    R08,
-    /// A circle of rules that replace each other.
-    R09,
-    /// A network, or trust in everybody.
-    R10,
-    /// The version of the format.
-    R11,
-    /// A quota that counts the units of responses, in a rule that reads none, or the other way round.
-    R12,
-    /// A JSON pointer, or the name of a field.
-    R13,
-    /// A price, a model, or an amount of money without prices.
-    R14,
-    /// A limit that cannot charge units that were used already.
-    R15,
-    /// A limit on requests in flight.
-    R17,
-    /// A rule that no request reaches.
-    W21,
-    /// A key or tier that any client can choose.
-    W22,
-    /// A limit that one client can use up for all.
-    W23,
-    /// A reservation of more than half of what a quota holds.
-    W24,
-    /// Responses that end with an error when nothing is left.
-    W25,
-    /// A segment of a path that begins with a colon.
-    W26,
-    /// A method that is not registered.
-    W27,
-    /// A cost that no quota of the rule ever admits.
-    W28,
-    /// A value that has no effect, or another meaning than it seems to have.
-    W29,
-    /// Two descriptors that are one rule.
-    W31,
-    /// A field that has no effect at its place.
-    W32,
-    /// Several domains in one file.
-    W33,
-    /// Two limits whose descriptors have the same keys in another order.
-    W34,
-}
+pub struct ProblemCode(&'static str);
 
 impl ProblemCode {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::R01 => "R01",
-            Self::R02 => "R02",
-            Self::R03 => "R03",
-            Self::R04 => "R04",
-            Self::R05 => "R05",
-            Self::R06 => "R06",
-            Self::R07 => "R07",
-            Self::R08 => "R08",
-            Self::R09 => "R09",
-            Self::R10 => "R10",
-            Self::R11 => "R11",
-            Self::R12 => "R12",
-            Self::R13 => "R13",
-            Self::R14 => "R14",
-            Self::R15 => "R15",
-            Self::R17 => "R17",
-            Self::W21 => "W21",
-            Self::W22 => "W22",
-            Self::W23 => "W23",
-            Self::W24 => "W24",
-            Self::W25 => "W25",
-            Self::W26 => "W26",
-            Self::W27 => "W27",
-            Self::W28 => "W28",
-            Self::W29 => "W29",
-            Self::W31 => "W31",
-            Self::W32 => "W32",
-            Self::W33 => "W33",
-            Self::W34 => "W34",
-        }
-    }
+    /// The file's form: its syntax, its size, or a value of the wrong kind.
+    pub const R01: Self = Self("R01");
+    /// A field that is unknown, missing, or useless at its place.
+    pub const R02: Self = Self("R02");
+    /// A name that is already in use.
+    pub const R03: Self = Self("R03");
+    /// A quota.
+    pub const R04: Self = Self("R04");
+    /// A reference to a name that does not exist.
+    pub const R05: Self = Self("R05");
+    /// A pattern of a path.
+    pub const R06: Self = Self("R06");
+    /// A parameter that a path does not have.
+    pub const R07: Self = Self("R07");
+    /// A time, a zone or a duration.
+    pub const R08: Self = Self("R08");
+    /// A circle of rules that replace each other.
+    pub const R09: Self = Self("R09");
+    /// A network, or trust in everybody.
+    pub const R10: Self = Self("R10");
+    /// The version of the format.
+    pub const R11: Self = Self("R11");
+    /// A quota that counts the units of responses, in a rule that reads none, or the other way round.
+    pub const R12: Self = Self("R12");
+    /// A JSON pointer, or the name of a field.
+    pub const R13: Self = Self("R13");
+    /// A price, a model, or an amount of money without prices.
+    pub const R14: Self = Self("R14");
+    /// A limit that cannot charge units that were used already.
+    pub const R15: Self = Self("R15");
+    /// A limit on requests in flight.
+    pub const R17: Self = Self("R17");
+    /// A rule that no request reaches.
+    pub const W21: Self = Self("W21");
+    /// A key or tier that any client can choose.
+    pub const W22: Self = Self("W22");
+    /// A limit that one client can use up for all.
+    pub const W23: Self = Self("W23");
+    /// A reservation of more than half of what a quota holds.
+    pub const W24: Self = Self("W24");
+    /// Responses that end with an error when nothing is left.
+    pub const W25: Self = Self("W25");
+    /// A segment of a path that begins with a colon.
+    pub const W26: Self = Self("W26");
+    /// A method that is not registered.
+    pub const W27: Self = Self("W27");
+    /// A cost that no quota of the rule ever admits.
+    pub const W28: Self = Self("W28");
+    /// A value that has no effect, or another meaning than it seems to have.
+    pub const W29: Self = Self("W29");
+    /// Two descriptors that are one rule.
+    pub const W31: Self = Self("W31");
+    /// A field that has no effect at its place.
+    pub const W32: Self = Self("W32");
+    /// Several domains in one file.
+    pub const W33: Self = Self("W33");
+    /// Two limits whose descriptors have the same keys in another order.
+    pub const W34: Self = Self("W34");
 }
 
 /// One fault of a rule file, or one warning.
@@ -164,7 +129,7 @@ impl Problem {
 
     /// The code, such as `R02`. Codes of warnings begin with `W`.
     pub fn code(&self) -> &'static str {
-        self.code.name()
+        self.code.0
     }
 
     /// Whether the file can be used in spite of it.
