@@ -8,6 +8,8 @@ use std::{
 
 use tower_ratelimit::Key;
 
+use crate::missing_request_parts::KeySource;
+
 /// The sampled values, by the hashes of keys.
 #[derive(Debug)]
 pub(crate) struct Sample<T> {
@@ -92,10 +94,10 @@ pub(crate) fn hash_of(key: &Key) -> u64 {
 /// The keys that stay when a full map is pruned, half of the most that it holds.
 const KEPT: usize = 1_000;
 
-/// Counts of keys, each with a label. When the map is full, the rarer half of the keys goes.
+/// Counts of keys, each with where the key came from. When the map is full, the rarer half of the keys goes.
 #[derive(Debug, Default)]
-pub(crate) struct KeyCounts<L = ()> {
-    keys: HashMap<Key, KeyCount<L>>,
+pub(crate) struct KeyCounts {
+    keys: HashMap<Key, KeyCount>,
     /// The most that a key without a count can have had.
     pruned: u64,
     /// How many keys were new, which orders keys of equal counts in each run alike.
@@ -103,19 +105,19 @@ pub(crate) struct KeyCounts<L = ()> {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct KeyCount<L = ()> {
+pub(crate) struct KeyCount {
     pub(crate) key: Key,
     /// Never too small.
     pub(crate) count: u64,
     /// How much too large the count may be.
     pub(crate) error: u64,
-    pub(crate) label: L,
+    pub(crate) source: KeySource,
     number: u64,
 }
 
-impl<L: Clone> KeyCounts<L> {
-    /// Counts a key. The label is made if the key is new.
-    pub(crate) fn count(&mut self, key: &Key, label: impl FnOnce() -> L) {
+impl KeyCounts {
+    /// Counts a key. Its source is asked for if the key is new.
+    pub(crate) fn count(&mut self, key: &Key, source: impl FnOnce() -> KeySource) {
         if let Some(known) = self.keys.get_mut(key) {
             known.count += 1;
             return;
@@ -132,14 +134,14 @@ impl<L: Clone> KeyCounts<L> {
             key: key.clone(),
             count: self.pruned + 1,
             error: self.pruned,
-            label: label(),
+            source: source(),
             number: self.new,
         };
         self.keys.insert(key.clone(), new);
     }
 
     /// The most frequent keys.
-    pub(crate) fn first(&self, many: usize) -> Vec<KeyCount<L>> {
+    pub(crate) fn first(&self, many: usize) -> Vec<KeyCount> {
         let mut keys: Vec<_> = self.keys.values().collect();
         keys.sort_unstable_by_key(|key| Reverse((key.count, key.number)));
         keys.into_iter().take(many).cloned().collect()
@@ -152,14 +154,14 @@ mod tests {
 
     #[test]
     fn heavy_keys_stay_in_a_flood_of_others() {
-        let mut top: KeyCounts = KeyCounts::default();
+        let mut top = KeyCounts::default();
         for number in 0..100_000_u64 {
-            top.count(&Key::from(1_000_000 + number), || ());
+            top.count(&Key::from(1_000_000 + number), KeySource::default);
             if number % 50 == 0 {
-                top.count(&Key::from(1_u64), || ());
+                top.count(&Key::from(1_u64), KeySource::default);
             }
             if number % 100 == 0 {
-                top.count(&Key::from(2_u64), || ());
+                top.count(&Key::from(2_u64), KeySource::default);
             }
         }
         let first = top.first(2);

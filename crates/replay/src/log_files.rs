@@ -82,22 +82,6 @@ struct Source {
     reached: u64,
 }
 
-/// A source in the heap. The greatest is the earliest, so that it is at the top.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
-    at: Reverse<u64>,
-    source: Reverse<usize>,
-}
-
-impl Turn {
-    const fn new(at: u64, source: usize) -> Self {
-        Self {
-            at: Reverse(at),
-            source: Reverse(source),
-        }
-    }
-}
-
 impl<'s> Reader<'s> {
     /// # Errors
     ///
@@ -147,18 +131,18 @@ impl<'s> Reader<'s> {
         let mut turns = BinaryHeap::with_capacity(sources.len());
         for (place, source) in sources.iter_mut().enumerate() {
             self.fill(source)?;
-            turns.extend(source.turn(window).map(|at| Turn::new(at, place)));
+            turns.extend(source.turn(window).map(|at| Reverse((at, place))));
         }
         let (mut block, mut bytes) = (Vec::with_capacity(BLOCK), 0);
-        while let Some(Turn { at, source: place }) = turns.pop() {
-            let source = &mut sources[place.0];
+        while let Some(Reverse((at, place))) = turns.pop() {
+            let source = &mut sources[place];
             let Some(mut attempt) = source.next.pop_front() else {
                 continue;
             };
-            source.reached = source.reached.max(at.0);
+            source.reached = source.reached.max(at);
             self.fill(source)?;
-            turns.extend(source.turn(window).map(|at| Turn::new(at, place.0)));
-            attempt.source = place.0 as u32;
+            turns.extend(source.turn(window).map(|at| Reverse((at, place))));
+            attempt.source = place as u32;
             bytes += attempt.bytes;
             block.push(attempt);
             if block.len() == BLOCK || bytes > BLOCK_BYTES {

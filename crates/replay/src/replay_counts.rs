@@ -103,7 +103,7 @@ impl<'s> Tally<'s> {
         };
         self.series.count(at, is_limited);
         if limited & 1 == 1 && !self.quotas.is_empty() {
-            self.top.count(&attempt.key, || ());
+            self.top.count(&attempt.key, KeySource::default);
         }
         let counts = count_if.is_none_or(|statuses| statuses.has(attempt.status));
         self.peaks.count(&attempt.key, at, limited, counts);
@@ -159,22 +159,26 @@ impl<'s> Tally<'s> {
 
     /// The keys that the first quota limits most.
     pub(crate) fn top(&self) -> Vec<LimitedKey> {
-        let top = self.top.first(self.settings.top).into_iter();
-        top.map(|top| self.limited_key(&top, &KeySource::default()))
-            .collect()
+        let top = self.top.first(self.settings.top);
+        top.iter().map(|top| self.limited_key(top)).collect()
     }
 
     /// Each quota of each rule that decided something.
     pub(crate) fn policies(&self) -> Vec<Policy> {
-        let limited = |top: &KeyCount<KeySource>| self.limited_key(top, &top.label);
         let rules = self.rules.as_ref();
-        rules.map_or_else(Vec::new, |rules| rules.policies(self.settings.top, limited))
+        rules.map_or_else(Vec::new, |rules| {
+            rules.policies(self.settings.top, |top| self.limited_key(top))
+        })
     }
 
     /// The key with its name. If the line's key stands in, that one's name.
-    fn limited_key<L>(&self, top: &KeyCount<L>, source: &KeySource) -> LimitedKey {
+    fn limited_key(&self, top: &KeyCount) -> LimitedKey {
         let KeyCount {
-            key, count, error, ..
+            key,
+            count,
+            error,
+            source,
+            ..
         } = top;
         let stand_in = source.stand_in.as_ref();
         LimitedKey {

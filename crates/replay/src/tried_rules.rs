@@ -22,7 +22,7 @@ use crate::{
     candidate_quota::{Delayed, Limited},
     key_counts::{KeyCount, KeyCounts, Sample},
     log_entry::Attempt,
-    missing_request_parts::{KeyOfLog, KeySource, Needs},
+    missing_request_parts::{KeyOfLog, Needs},
     settings::Settings,
     simulated_queue::{Completed, RequestQueue},
 };
@@ -75,7 +75,7 @@ struct PolicyCounts {
     overflows: bool,
     limited: Limited,
     keys: Sample<()>,
-    top: KeyCounts<KeySource>,
+    top: KeyCounts,
 }
 
 /// Decisions of a rule's quota, and the keys that it limited.
@@ -208,7 +208,7 @@ impl TriedRules {
     pub(crate) fn policies(
         &self,
         many: usize,
-        limited: impl Fn(&KeyCount<KeySource>) -> LimitedKey,
+        limited: impl Fn(&KeyCount) -> LimitedKey,
     ) -> Vec<Policy> {
         let decisions = unpoisoned(&self.decisions);
         let policies = decisions.policies.iter().map(|(name, counts)| Policy {
