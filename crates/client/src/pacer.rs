@@ -15,7 +15,6 @@ use crate::{
     pacer_state::{PacerEvent, PacerState},
     permission_to_send::{SentRequest, Turn},
     request_cost::{self, OtherUnits, Units},
-    unsettled_units::TurnUnits,
     wait_for_permission::TurnRequest,
 };
 
@@ -186,8 +185,8 @@ impl Pacer {
         others: OtherUnits,
         longest: Duration,
     ) -> Result<(SentRequest, Duration), PacerError> {
-        let units = TurnUnits::new(others);
-        let waiting = TurnRequest::new(&self.state, self.limiter.as_ref(), cost, units, longest);
+        let limiter = self.limiter.as_ref();
+        let mut waiting = TurnRequest::new(&self.state, limiter, cost, others, longest);
         let turn = waiting.turn(destination).await;
         if let Err(error) = &turn {
             self.state

@@ -1,6 +1,6 @@
 //! Units of a turn other than requests: until it is granted, and until the response has ended.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
 use tower_ratelimit::{
@@ -32,6 +32,29 @@ pub(crate) struct OpenUnits {
 type Settlement = Pending<<AnyLimiter as Limiter>::Future>;
 
 impl OpenUnits {
+    /// The units of a turn, of which none is sent; `None` without units.
+    pub(crate) fn new(units: OtherUnits) -> Option<Box<Self>> {
+        Some(Box::new(Self {
+            units: units?,
+            sent: Vec::new(),
+            declared: None,
+        }))
+    }
+
+    /// Keeps the receipt of a charge, if it is to be settled.
+    pub(crate) fn keep_receipt(&mut self, limiter: Option<&AnyLimiter>, decision: &Decision) {
+        if self.units.iter().any(Units::is_settled) {
+            self.declared = limiter.map(|limiter| (limiter.clone(), decision.receipt()));
+        }
+    }
+
+    /// Counts the units, which are sent now.
+    pub(crate) fn send(&mut self, learned: &mut LearnedLimits, now: Timestamp, number: u64) {
+        let units = self.units.iter();
+        let sent = units.map(|units| learned.send_units(now, number, units));
+        self.sent = sent.collect();
+    }
+
     pub(crate) fn units(&self) -> &[Units] {
         &self.units
     }
@@ -105,55 +128,5 @@ impl OpenUnits {
         });
         let charges: Vec<_> = charges.collect();
         (!charges.is_empty()).then(|| limiter.call(&Call::of(&charges)))
-    }
-}
-
-/// The units of a turn other than requests.
-pub(crate) struct TurnUnits {
-    units: Arc<[Units]>,
-    /// The receipt of the newest charge, if one of the units is settled.
-    receipt: Mutex<Option<Receipt>>,
-}
-
-impl TurnUnits {
-    /// `None` without units.
-    pub(crate) fn new(units: OtherUnits) -> Option<Box<Self>> {
-        let units = units?;
-        Some(Box::new(Self {
-            units,
-            receipt: Mutex::new(None),
-        }))
-    }
-
-    pub(crate) fn units(&self) -> &[Units] {
-        &self.units
-    }
-
-    /// Keeps the receipt of a charge, if it is to be settled.
-    pub(crate) fn keep_receipt(&self, decision: &Decision) {
-        if self.units.iter().any(Units::is_settled) {
-            let mut receipt = self.receipt.lock().unwrap_or_else(PoisonError::into_inner);
-            *receipt = Some(decision.receipt());
-        }
-    }
-
-    /// Counts the units, which are sent now.
-    pub(crate) fn send(
-        &self,
-        learned: &mut LearnedLimits,
-        now: Timestamp,
-        number: u64,
-        limiter: Option<&AnyLimiter>,
-    ) -> Box<OpenUnits> {
-        let mut receipt = self.receipt.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = self.units.iter();
-        let sent = sent.map(|units| learned.send_units(now, number, units));
-        Box::new(OpenUnits {
-            units: Arc::clone(&self.units),
-            sent: sent.collect(),
-            declared: receipt
-                .take()
-                .and_then(|receipt| Some((limiter?.clone(), receipt))),
-        })
     }
 }

@@ -2,8 +2,9 @@
 //! else.
 
 use std::{
+    mem,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -26,8 +27,8 @@ use crate::{
     learned_limits::SentUnits,
     pacer_state::{PacerEvent, PacerState},
     permission_to_send::SentRequest,
-    request_cost::Cost,
-    unsettled_units::{OpenUnits, TurnUnits},
+    request_cost::{Cost, OtherUnits},
+    unsettled_units::OpenUnits,
 };
 
 type LimiterFuture = <AnyLimiter as Limiter>::Future;
@@ -46,23 +47,20 @@ pub(crate) struct TurnRequest<'p> {
     /// The cost in requests.
     cost: u64,
     /// The other units; boxed, since most requests have none.
-    units: Option<Box<TurnUnits>>,
+    units: Option<Box<OpenUnits>>,
     max_wait: Duration,
     /// When the wait started. A request that need not wait reads no clock for it.
-    wait_start: OnceLock<Instant>,
-    /// Set after the observer received `Queued`.
-    queued: OnceLock<()>,
+    wait_start: Option<Instant>,
+    /// Whether the observer received `Queued`.
+    is_queued: bool,
 }
 
 /// The result of an attempt to send without waiting.
 enum Immediate<F> {
-    Sent(Dispatched),
+    Sent(SentUnits),
     /// The request has to wait. Contains the limiter's response, if it was called.
     Later(Option<Pending<F>>),
 }
-
-/// A request that is sent now, with its other units.
-struct Dispatched(SentUnits, Option<Box<OpenUnits>>);
 
 /// The limiter's response to the head of the queue.
 enum HeadResult {
@@ -77,17 +75,17 @@ impl<'p> TurnRequest<'p> {
         pacer: &'p PacerState,
         limiter: Option<&'p AnyLimiter>,
         cost: u64,
-        units: Option<Box<TurnUnits>>,
+        others: OtherUnits,
         max_wait: Duration,
     ) -> Self {
         Self {
             pacer,
             limiter,
             cost,
-            units,
+            units: OpenUnits::new(others),
             max_wait,
-            wait_start: OnceLock::new(),
-            queued: OnceLock::new(),
+            wait_start: None,
+            is_queued: false,
         }
     }
 
@@ -95,36 +93,37 @@ impl<'p> TurnRequest<'p> {
         let units = self.units.as_deref();
         Cost {
             requests: self.cost,
-            others: units.map_or(&[], TurnUnits::units),
+            others: units.map_or(&[], OpenUnits::units),
         }
     }
 
     /// Keeps the receipt of a charge, if it is to be settled.
-    fn keep_receipt(&self, decision: &Decision) {
-        if let Some(units) = &self.units
+    fn keep_receipt(&mut self, decision: &Decision) {
+        if let Some(units) = &mut self.units
             && self.pacer.units_of_limits.is_some()
         {
-            units.keep_receipt(decision);
+            units.keep_receipt(self.limiter, decision);
         }
     }
 
-    fn wait_start(&self) -> Instant {
-        *self.wait_start.get_or_init(Instant::now)
+    fn wait_start(&mut self) -> Instant {
+        *self.wait_start.get_or_insert_with(Instant::now)
     }
 
     /// Reports to the observer that this request waits, at most once.
-    fn report_queued(&self) {
-        self.queued
-            .get_or_init(|| self.pacer.report(PacerEvent::Queued));
+    fn report_queued(&mut self) {
+        if !mem::replace(&mut self.is_queued, true) {
+            self.pacer.report(PacerEvent::Queued);
+        }
     }
 
-    fn deadline(&self) -> Instant {
+    fn deadline(&mut self) -> Instant {
         self.wait_start() + self.max_wait.min(FOREVER)
     }
 
     /// Waits for the turn. Returns the request, now in flight, and the time waited.
     pub(crate) async fn turn(
-        &self,
+        &mut self,
         destination: &Destination,
     ) -> Result<(SentRequest, Duration), PacerError> {
         let now = self.pacer.clock.now();
@@ -141,7 +140,7 @@ impl<'p> TurnRequest<'p> {
             Some(permit) => permit,
             None => Box::pin(self.in_flight_permit(&state)).await?,
         };
-        let has_waited = self.wait_start.get().is_some();
+        let has_waited = self.wait_start.is_some();
         let immediate = if has_waited {
             Immediate::Later(None)
         } else {
@@ -154,18 +153,16 @@ impl<'p> TurnRequest<'p> {
         // The next request becomes the head of the queue.
         drop(head);
         drop(entry);
-        let waited = self
-            .wait_start
-            .get()
-            .map_or(Duration::ZERO, Instant::elapsed);
-        let Dispatched(sent, units) = sent;
+        let waited = self.wait_start.as_ref();
+        let waited = waited.map_or(Duration::ZERO, Instant::elapsed);
+        let units = self.units.take();
         let request = SentRequest::new(state, sent, self.cost, units, permit);
         self.pacer.report(PacerEvent::Sent { waited });
         Ok((request, waited))
     }
 
     /// Sends without waiting, if possible.
-    fn send_now(&self, state: &DestinationState, now: Timestamp) -> Immediate<LimiterFuture> {
+    fn send_now(&mut self, state: &DestinationState, now: Timestamp) -> Immediate<LimiterFuture> {
         let Some(limiter) = self.limiter else {
             return self
                 .send(state, now)
@@ -190,24 +187,24 @@ impl<'p> TurnRequest<'p> {
     }
 
     /// Sends, unless something holds requests back by now.
-    fn send(&self, state: &DestinationState, now: Timestamp) -> Option<Dispatched> {
+    fn send(&mut self, state: &DestinationState, now: Timestamp) -> Option<SentUnits> {
         let mut memory = state.memory();
         if memory.learned.hold(now, self.cost()).is_some() {
             return None;
         }
         memory.head_waits = false;
         let sent = memory.learned.send(now, self.cost);
-        let units = self.units.as_deref();
-        let units =
-            units.map(|units| units.send(&mut memory.learned, now, sent.number, self.limiter));
+        if let Some(units) = &mut self.units {
+            units.send(&mut memory.learned, now, sent.number);
+        }
         drop(memory);
         state.budget().deposit(now);
-        Some(Dispatched(sent, units))
+        Some(sent)
     }
 
     /// Waits for all earlier requests of the queue.
     async fn become_head<'s>(
-        &self,
+        &mut self,
         state: &'s DestinationState,
     ) -> Result<SemaphorePermit<'s>, PacerError> {
         self.check_timer(state)?;
@@ -237,7 +234,7 @@ impl<'p> TurnRequest<'p> {
 
     /// Waits for a permit to be in flight.
     async fn in_flight_permit(
-        &self,
+        &mut self,
         state: &DestinationState,
     ) -> Result<Option<OwnedSemaphorePermit>, PacerError> {
         let Some(permits) = &state.in_flight_permits else {
@@ -254,10 +251,10 @@ impl<'p> TurnRequest<'p> {
     /// Waits as the head of the queue. Acquires the units last, so that no waiting request holds
     /// any. `answer` is the limiter's response, if it was already called.
     async fn send_as_head(
-        &self,
+        &mut self,
         state: &DestinationState,
         mut answer: Option<Pending<LimiterFuture>>,
-    ) -> Result<Dispatched, PacerError> {
+    ) -> Result<SentUnits, PacerError> {
         self.wait_start();
         let mut late = Duration::ZERO;
         loop {
@@ -285,7 +282,7 @@ impl<'p> TurnRequest<'p> {
         }
     }
 
-    async fn until_nothing_holds(&self, state: &DestinationState) -> Result<(), PacerError> {
+    async fn until_nothing_holds(&mut self, state: &DestinationState) -> Result<(), PacerError> {
         loop {
             let now = self.pacer.clock.now();
             let Some(hold) = self.hold_as_head(state, now, false) else {
@@ -315,7 +312,7 @@ impl<'p> TurnRequest<'p> {
     ///
     /// When a response holds requests back for longer than this request's time.
     async fn sleep_as_head(
-        &self,
+        &mut self,
         state: &DestinationState,
         wait: Duration,
     ) -> Result<Duration, PacerError> {
@@ -338,7 +335,7 @@ impl<'p> TurnRequest<'p> {
     /// # Errors
     ///
     /// When it exceeds this request's time.
-    fn check(&self, state: &DestinationState, hold: Hold) -> Result<Duration, PacerError> {
+    fn check(&mut self, state: &DestinationState, hold: Hold) -> Result<Duration, PacerError> {
         let wait = between(self.pacer.clock.now(), hold.until());
         if wait <= self.left() {
             return Ok(wait.max(SHORTEST_SLEEP));
@@ -352,7 +349,7 @@ impl<'p> TurnRequest<'p> {
     }
 
     async fn until_charged(
-        &self,
+        &mut self,
         state: &DestinationState,
         answer: Pending<LimiterFuture>,
     ) -> Result<HeadResult, PacerError> {
@@ -370,7 +367,7 @@ impl<'p> TurnRequest<'p> {
 
     /// Waits for the booked slot of a leaky bucket.
     async fn until_slot(
-        &self,
+        &mut self,
         state: &DestinationState,
         booked: &Decision,
         delay: Duration,
@@ -396,7 +393,7 @@ impl<'p> TurnRequest<'p> {
     }
 
     async fn until_denial_ends(
-        &self,
+        &mut self,
         state: &DestinationState,
         denial: &Decision,
     ) -> Result<HeadResult, PacerError> {
@@ -435,14 +432,14 @@ impl<'p> TurnRequest<'p> {
     }
 
     /// The rest of this request's time; unlimited if it may wait forever.
-    fn left(&self) -> Duration {
+    fn left(&mut self) -> Duration {
         if self.max_wait >= FOREVER {
             return Duration::MAX;
         }
         self.deadline().saturating_duration_since(Instant::now())
     }
 
-    fn instant_in(&self, wait: Duration) -> Instant {
+    fn instant_in(&mut self, wait: Duration) -> Instant {
         (Instant::now() + wait.min(FOREVER)).min(self.deadline())
     }
 }
