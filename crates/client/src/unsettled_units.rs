@@ -32,7 +32,7 @@ pub(crate) struct OpenUnits {
 type Settlement = Pending<<AnyLimiter as Limiter>::Future>;
 
 impl OpenUnits {
-    /// The units of a turn, of which none is sent; `None` without units.
+    /// The units of a turn that is not sent yet; `None` without units.
     pub(crate) fn new(units: OtherUnits) -> Option<Box<Self>> {
         Some(Box::new(Self {
             units: units?,

@@ -8,8 +8,6 @@ use std::{
 
 use tower_ratelimit::Key;
 
-use crate::missing_request_parts::KeySource;
-
 /// The sampled values, by the hashes of keys.
 #[derive(Debug)]
 pub(crate) struct Sample<T> {
@@ -146,6 +144,22 @@ impl KeyCounts {
         keys.sort_unstable_by_key(|key| Reverse((key.count, key.number)));
         keys.into_iter().take(many).cloned().collect()
     }
+}
+
+/// The source of a rule's key.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KeySource {
+    /// The alternative of a `first_of`.
+    pub(crate) alternative: Option<String>,
+    pub(crate) stand_in: Option<StandIn>,
+}
+
+/// The key of the line, which stands in for a part that the log lacks.
+#[derive(Debug, Clone)]
+pub(crate) struct StandIn {
+    /// The missing part, in the syntax of rule files.
+    pub(crate) missing: String,
+    pub(crate) key: Key,
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use tower_ratelimit::{
 };
 
 use crate::{
-    key_counts::hash_of,
+    key_counts::{KeySource, StandIn, hash_of},
     log_entry::{Entry, LoggedPart},
 };
 
@@ -203,22 +203,6 @@ impl fmt::Display for Need {
             _ => f.write_str("a part of the request"),
         }
     }
-}
-
-/// The source of a rule's key.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct KeySource {
-    /// The alternative of a `first_of`.
-    pub(crate) alternative: Option<String>,
-    pub(crate) stand_in: Option<StandIn>,
-}
-
-/// The key of the line, which stands in for a part that the log lacks.
-#[derive(Debug, Clone)]
-pub(crate) struct StandIn {
-    /// The missing part, in the syntax of rule files.
-    pub(crate) missing: String,
-    pub(crate) key: Key,
 }
 
 /// The key of the line, and the indices of the needs that it stands in for: a request extension.

@@ -13,10 +13,10 @@ use tower_ratelimit::{
 
 use crate::{
     candidate_quota::{Candidate, Delayed, Limited},
-    key_counts::{KeyCount, KeyCounts},
+    key_counts::{KeyCount, KeyCounts, KeySource},
     log_entry::Attempt,
     log_files::Seen,
-    missing_request_parts::{KeySource, Need},
+    missing_request_parts::Need,
     peaks::{PERCENTILES, Peaks, Suggestion, WINDOWS},
     settings::Settings,
     timestamps,
