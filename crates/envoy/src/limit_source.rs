@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use axum::{
@@ -47,10 +47,8 @@ struct Inner {
     limits: RateLimits,
     /// The connection to the control plane, if the settings have one.
     connected: Connected,
-    /// The version of the control plane's limits in force; empty before the first, and of files.
-    version: Mutex<String>,
-    /// The number of accepted sets of the control plane.
-    sets: watch::Sender<u64>,
+    /// The version of the control plane's newest accepted set; `None` before the first, and of files.
+    version: watch::Sender<Option<String>>,
 }
 
 /// The most names of removed limits in a line of the log.
@@ -80,8 +78,7 @@ impl DescriptorSource {
             settings,
             limits,
             connected: Connected::default(),
-            version: Mutex::default(),
-            sets: watch::Sender::new(0),
+            version: watch::Sender::default(),
         }))
     }
 
@@ -96,9 +93,9 @@ impl DescriptorSource {
         client.transpose()
     }
 
-    /// The number of accepted sets of the control plane.
-    pub(crate) fn sets(&self) -> watch::Receiver<u64> {
-        self.0.sets.subscribe()
+    /// The version of the control plane's newest set, which changes with each set that is accepted.
+    pub(crate) fn version(&self) -> watch::Receiver<Option<String>> {
+        self.0.version.subscribe()
     }
 
     /// Puts a set into force. After a fault the old limits stay. The log has each fault once, however often its set comes.
@@ -127,16 +124,10 @@ impl DescriptorSource {
                 info!("version {version:?} of the control plane's limits is in force: {limits}");
                 self.replace(rules);
             }
-            *self.version() = version;
+            self.0.version.send_replace(Some(version));
             is_new
         });
-        self.0.sets.send_modify(|sets| *sets += 1);
         Ok(())
-    }
-
-    fn version(&self) -> MutexGuard<'_, String> {
-        let version = self.0.version.lock();
-        version.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts limits into force. Overrides of units end.
@@ -290,7 +281,7 @@ impl Descriptors for DescriptorSource {
         Some(ControlPlaneState {
             address: plane.address().to_owned(),
             is_connected: self.0.connected.load(Relaxed),
-            version: self.version().clone(),
+            version: self.0.version.borrow().clone().unwrap_or_default(),
         })
     }
 }

@@ -189,7 +189,8 @@ impl Parts {
             "waiting for the limits of the control plane {}",
             plane.address()
         );
-        drop(self.descriptors.sets().wait_for(|sets| *sets > 0).await);
+        let mut version = self.descriptors.version();
+        drop(version.wait_for(Option::is_some).await);
     }
 
     /// Reads the rules and the certificates again, and connects to Redis anew.
@@ -344,13 +345,13 @@ impl Servers {
     async fn start(parts: &Parts, listeners: Listeners) -> Self {
         let (stop, stopped) = shutdown::stop();
         let (health, health_service) = health_reporter();
-        let mut sets = parts.descriptors.sets();
+        let mut version = parts.descriptors.version();
         let has_limits = serves_limits(&parts.settings, &parts.limits);
         set_health(&health, has_limits, ServingStatus::Serving).await;
         let (settings, limits) = (parts.settings.clone(), parts.limits.clone());
         let (mut health_task, followed) = (JoinSet::new(), health.clone());
         health_task.spawn(async move {
-            while sets.changed().await.is_ok() {
+            while version.changed().await.is_ok() {
                 let has_limits = serves_limits(&settings, &limits);
                 set_health(&followed, has_limits, ServingStatus::Serving).await;
             }
