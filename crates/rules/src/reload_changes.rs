@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     rule::Rule,
-    rule_quotas::{Allowance, CounterId, CounterShape, QuotaSet, RuleQuota, SetChoice},
+    rule_quotas::{Allowance, CounterId, QuotaSet, RuleQuota, SetChoice},
 };
 use tower_ratelimit_core::limiter::{OnChange, QuotaChange, tier::numbers};
 
@@ -188,7 +188,7 @@ fn counters(rule: &Rule) -> HashSet<&CounterId> {
     sets.into_iter().flat_map(|set| set.counters()).collect()
 }
 
-fn counter_positions(rule: &Rule) -> HashSet<(usize, Option<String>, CounterShape)> {
+fn counter_positions(rule: &Rule) -> HashSet<(usize, Option<String>, [u64; 4])> {
     let sets = rule.allowance.sets();
     let of_set = |set: &QuotaSet| -> Vec<_> {
         let quotas = set.counted().zip(set.counters()).enumerate();

@@ -1,6 +1,6 @@
 //! The quotas of a rule: the same for all requests, by tier, or by time; and the units that they count.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use http::{HeaderName, request::Parts};
 use tower_ratelimit_rulefile::weekly_time_window::TimeWindow;
@@ -10,7 +10,7 @@ use tower_ratelimit_budgets::prices::{ModelPattern, ModelRates, TokenRates};
 use tower_ratelimit_core::{
     clock::Timestamp,
     error::ConfigError,
-    quota::{Calendar, OwnedQuota, TimeOfDay},
+    quota::{OwnedQuota, TimeOfDay},
     token_usage::Tokens,
 };
 
@@ -35,18 +35,8 @@ pub(crate) struct CounterId {
     rule: Box<str>,
     /// `=` and the quota's name, or `#` and its index; then the label of the units that it counts, if it counts any.
     pub(super) quota: Box<str>,
-    pub(super) shape: CounterShape,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct CounterShape {
-    algorithm: &'static str,
-    period: Duration,
-    slices: u32,
-    refill_every: Option<Duration>,
-    calendar: Option<Calendar>,
-    /// By the time of day.
-    varies: bool,
+    /// The [`Quota::shape_numbers`](tower_ratelimit_core::quota::Quota::shape_numbers).
+    pub(super) shape: [u64; 4],
 }
 
 impl CounterId {
@@ -63,18 +53,10 @@ impl CounterId {
         if let Some(units) = counts {
             name = format!("{name}\n{}", units.label());
         }
-        let shape = quota.quota();
         Self {
             rule: rule.into(),
             quota: name.into(),
-            shape: CounterShape {
-                algorithm: shape.letter(),
-                period: shape.period(),
-                slices: shape.slice_count(),
-                refill_every: shape.refill_step(),
-                calendar: shape.calendar(),
-                varies: shape.varying_limits().is_some(),
-            },
+            shape: quota.quota().shape_numbers(),
         }
     }
 }
@@ -89,7 +71,7 @@ impl RuleQuota {
         let quota = quota.in_civil_time(zone, None)?;
         quota.check()?;
         let mut counter = self.counter.clone();
-        counter.shape.varies = true;
+        counter.shape = quota.shape_numbers();
         Ok(Self {
             quota: quota.named_owned(self.quota.name().unwrap_or_default()),
             counter,

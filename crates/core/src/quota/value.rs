@@ -651,7 +651,8 @@ impl Quota {
     }
 
     /// The numbers that distinguish counters, except the limit's own.
-    pub(crate) fn shape_numbers(&self) -> [u64; 4] {
+    #[doc(hidden)]
+    pub fn shape_numbers(&self) -> [u64; 4] {
         let (algorithm, period, slices, step) = self.shape();
         let digest = self.calendar().map_or(0, |calendar| calendar.digest());
         let calendar = u64::from(digest) << 32;
