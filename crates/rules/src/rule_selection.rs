@@ -36,6 +36,7 @@ use tower_ratelimit_core::{
     small_list::SmallList,
 };
 use tower_ratelimit_layer::{
+    key::KNOWN_METHODS,
     mcp::{Mcp, McpBatch},
     middleware::settings::MissingKey,
 };
@@ -235,19 +236,7 @@ fn without_key(
     }
 }
 
-/// The methods with an index of their own. All others share one.
-static METHODS: [Method; 8] = [
-    Method::GET,
-    Method::POST,
-    Method::PUT,
-    Method::PATCH,
-    Method::DELETE,
-    Method::OPTIONS,
-    Method::CONNECT,
-    Method::TRACE,
-];
-
-/// The rules by method and by the first segment of their paths.
+/// The rules by method and by the first segment of their paths. Each known method has an index, and all others share one.
 #[derive(Debug, Clone)]
 pub(super) struct RuleIndex {
     methods: Box<[MethodIndex]>,
@@ -262,7 +251,7 @@ struct MethodIndex {
 
 impl RuleIndex {
     pub(super) fn new(rules: &[Rule]) -> Self {
-        let classes = METHODS.iter().map(Some).chain([None]);
+        let classes = KNOWN_METHODS.iter().map(Some).chain([None]);
         let methods = classes.map(|class| {
             MethodIndex::new(
                 rules
@@ -296,8 +285,10 @@ impl RuleIndex {
     }
 
     fn of_method(&self, view: &RequestView<'_>) -> &MethodIndex {
-        let class = METHODS.iter().position(|known| known == view.method());
-        &self.methods[class.unwrap_or(METHODS.len())]
+        let class = KNOWN_METHODS
+            .iter()
+            .position(|known| known == view.method());
+        &self.methods[class.unwrap_or(KNOWN_METHODS.len())]
     }
 }
 
@@ -306,7 +297,7 @@ fn of_class(rule: &Rule, class: Option<&Method>) -> bool {
     match (&rule.matcher.methods, class) {
         (None, _) => true,
         (Some(methods), Some(class)) => methods.contains(class),
-        (Some(methods), None) => methods.iter().any(|method| !METHODS.contains(method)),
+        (Some(methods), None) => methods.iter().any(|method| !KNOWN_METHODS.contains(method)),
     }
 }
 

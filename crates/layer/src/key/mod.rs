@@ -159,7 +159,9 @@ impl KeyExtractor for Global {
 #[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
 pub struct RequestMethod;
 
-const KNOWN_METHODS: [Method; 8] = [
+/// The methods of RFC 9110 and PATCH, without HEAD, which counts as GET.
+#[doc(hidden)]
+pub static KNOWN_METHODS: [Method; 8] = [
     Method::GET,
     Method::POST,
     Method::PUT,
