@@ -16,10 +16,7 @@ use super::{
 };
 use tower_ratelimit_budgets::llm::{Llm, Pointer};
 use tower_ratelimit_core::{headers::Headers, limiter::OnChange};
-use tower_ratelimit_layer::{
-    middleware::settings::MissingKey,
-    rate_limit::{Exhausted, Missing},
-};
+use tower_ratelimit_layer::{middleware::settings::MissingKey, rate_limit::SpendNumbers};
 
 /// The effect of a rule on requests that match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,14 +156,7 @@ pub struct NeedsTrailers;
 #[derive(Debug, Clone)]
 pub(super) struct SpendRule {
     pub(super) read: UsagePlace,
-    /// The most tokens that a request reserves.
-    pub(super) reserve: u64,
-    /// The fewest tokens that a request reserves.
-    pub(super) reserve_least: u64,
-    /// The tokens of a further charge.
-    pub(super) step: u64,
-    pub(super) exhausted: Exhausted,
-    pub(super) missing: Missing,
+    pub(super) numbers: SpendNumbers,
     /// The most bytes of a request that are read for its reservation.
     pub(super) body: u64,
 }

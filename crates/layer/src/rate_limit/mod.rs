@@ -29,7 +29,7 @@ pub use self::{
     reservation::Correcting,
     selected_limits::{SelectedSettings, ShadowRequest, SharedQueues},
     settings::{BodyCharges, OVERFLOW_FIELD, TermsOfLimit, UnitLimit},
-    spend_settings::Spending,
+    spend_settings::{SpendNumbers, Spending},
 };
 pub use self::{
     decide::{RateLimit, ResponseFuture},

@@ -71,7 +71,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
         let exhausted = if reservation.admission.responder().is_shadow() || reservation.exceeds {
             Exhausted::Finish
         } else {
-            spending.exhausted
+            spending.numbers.exhausted
         };
         let upload = spent.take_upload();
         let mut balances = SmallList::default();
@@ -129,7 +129,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
         if self.question.is_some() || self.reservation.exceeds {
             return;
         }
-        let (step, balances) = (self.spending.step, self.balances.as_mut_slice());
+        let (step, balances) = (self.spending.numbers.step, self.balances.as_mut_slice());
         let tokens = self.spent.so_far();
         let prepared = balances.iter_mut();
         let is_near = prepared.fold(false, |any, limit| limit.prepare_step(step, &tokens) | any);
@@ -210,7 +210,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
         if is_complete && !is_known && !self.is_encoded && !self.is_upgrade {
             self.reservation.report_unreadable(Unreadable::Unrecognised);
         }
-        let (ending, source) = match self.spending.missing {
+        let (ending, source) = match self.spending.numbers.missing {
             _ if end == StreamEnd::Exhausted => (Ending::UsedBefore, SpendSource::Estimated),
             _ if by_handler => (Ending::Used, SpendSource::Handler),
             _ if is_reported => (Ending::Used, SpendSource::Reported),

@@ -183,30 +183,30 @@ impl<L, R> SpendLayer<L, R> {
     /// A request whose values are [`Declared`](crate::spend::Declared) reserves the most output that it sets instead, under
     /// [a name of the format](SpendReaders::max_output), and at least [`reserve_least`](Self::reserve_least).
     pub fn reserve(self, most: u64) -> Self {
-        self.with(|spending| spending.reserve = most)
+        self.with(|spending| spending.numbers.reserve = most)
     }
 
     /// The fewest tokens that a request reserves, whatever it declares: clients choose what they declare, and a server may
     /// ignore it. Defaults to 256; at most [`reserve`](Self::reserve) takes effect.
     pub fn reserve_least(self, least: u64) -> Self {
-        self.with(|spending| spending.reserve_least = least)
+        self.with(|spending| spending.numbers.reserve_least = least)
     }
 
     /// The tokens of a further charge while the body passes, at least 1. Defaults to 256. A step, of the units of this
     /// output, is charged when the response comes within half a step of what is charged.
     pub fn step(self, tokens: u64) -> Self {
-        self.with(|spending| spending.step = tokens.max(1))
+        self.with(|spending| spending.numbers.step = tokens.max(1))
     }
 
     /// The treatment of a stream when nothing is left. Defaults to [`Exhausted::Finish`].
     pub fn exhausted(self, exhausted: Exhausted) -> Self {
-        self.with(|spending| spending.exhausted = exhausted)
+        self.with(|spending| spending.numbers.exhausted = exhausted)
     }
 
     /// The charge for a response that ends without a report of its usage. Defaults to [`Missing::Estimate`]. A response
     /// with a status of 400 or more and without a report is always refunded.
     pub fn missing(self, missing: Missing) -> Self {
-        self.with(|spending| spending.missing = missing)
+        self.with(|spending| spending.numbers.missing = missing)
     }
 
     /// The limiter. A clone of it is a handle to the layer's counters.

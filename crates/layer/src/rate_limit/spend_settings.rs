@@ -67,6 +67,35 @@ impl<T: SpendReaders> BoxedReaders for T {
     }
 }
 
+/// The sizes of reservations and steps, and the treatment of responses that use up their units or report none.
+#[derive(Debug, Clone, Copy)]
+#[allow(clippy::exhaustive_structs, reason = "hidden")]
+#[doc(hidden)]
+pub struct SpendNumbers {
+    /// The most tokens that a request reserves.
+    pub reserve: u64,
+    /// The fewest tokens that a request reserves, whatever it declares; at most `reserve`.
+    pub reserve_least: u64,
+    /// The tokens of a further charge.
+    pub step: u64,
+    pub exhausted: Exhausted,
+    pub missing: Missing,
+}
+
+impl SpendNumbers {
+    /// Those without settings, of the tokens of responses or of `bytes`.
+    pub fn new(bytes: bool) -> Self {
+        let (reserve, step) = if bytes { (BYTES, BYTES) } else { (2_048, 256) };
+        Self {
+            reserve,
+            reserve_least: 256,
+            step,
+            exhausted: Exhausted::default(),
+            missing: Missing::default(),
+        }
+    }
+}
+
 /// The settings of a layer whose charges follow the response's body.
 #[derive(Clone)]
 #[allow(missing_debug_implementations, reason = "hidden")]
@@ -77,12 +106,7 @@ pub struct Spending {
     pub(super) bytes: Option<Bytes>,
     /// The limits in their order; `None` for one that responses do not charge.
     pub(super) limits: Arc<[Option<UnitLimit>]>,
-    pub reserve: u64,
-    /// The fewest tokens that a request reserves, whatever it declares; at most `reserve`.
-    pub reserve_least: u64,
-    pub step: u64,
-    pub exhausted: Exhausted,
-    pub missing: Missing,
+    pub numbers: SpendNumbers,
     /// Whether [`report_large`](Self::report_large) has logged, of all copies of the layer.
     has_reported: Arc<AtomicBool>,
 }
@@ -91,16 +115,11 @@ impl Spending {
     #[doc(hidden)]
     pub fn new(readers: impl SpendReaders, limits: Arc<[Option<UnitLimit>]>) -> Self {
         let bytes = readers.bytes();
-        let (reserve, step) = bytes.map_or((2_048, 256), |_| (BYTES, BYTES));
         Self {
             readers: Arc::new(readers),
             bytes,
             limits,
-            reserve,
-            reserve_least: 256,
-            step,
-            exhausted: Exhausted::Finish,
-            missing: Missing::Estimate,
+            numbers: SpendNumbers::new(bytes.is_some()),
             has_reported: Arc::default(),
         }
     }
@@ -111,7 +130,7 @@ impl Spending {
             return;
         }
         let large = self.limits.iter().flatten().find_map(|limit| {
-            let units = (limit.units)(&Tokens::output(self.reserve));
+            let units = (limit.units)(&Tokens::output(self.numbers.reserve));
             (units > limit.capacity / 2).then_some((units, limit.capacity))
         });
         let Some((units, holds)) = large else {
@@ -129,7 +148,7 @@ impl Spending {
     /// The tokens of a request before its response: its body, whose length counts, for the model that it declares.
     pub(super) fn declared(&self, parts: &request::Parts) -> Tokens {
         if let Some(bytes) = self.bytes {
-            return bytes.declared(parts, self.reserve);
+            return bytes.declared(parts, self.numbers.reserve);
         }
         let declared = parts.extensions.get::<Declared>();
         let length = content_length(&parts.headers);
@@ -144,20 +163,25 @@ impl Spending {
 
     fn reserved(&self, parts: &request::Parts) -> Tokens {
         let mut tokens = self.declared(parts);
+        let SpendNumbers {
+            reserve,
+            reserve_least,
+            ..
+        } = self.numbers;
         if let Some(bytes) = self.bytes {
-            let output = if bytes.of_response { self.reserve } else { 0 };
+            let output = if bytes.of_response { reserve } else { 0 };
             tokens.add(&Tokens::output(output));
             return tokens;
         }
-        tokens.input = tokens.input.min(self.reserve);
+        tokens.input = tokens.input.min(reserve);
         let declared = parts.extensions.get::<Declared>();
         let output = declared.map_or(OUTPUT, |declared| {
             declared.output_of(self.readers.max_output(declared, parts), OUTPUT)
         });
         // Clients choose what they declare.
-        let least = self.reserve_least.min(self.reserve);
+        let least = reserve_least.min(reserve);
         let output = output.max(least.saturating_sub(tokens.input));
-        tokens.add(&Tokens::output(output.min(self.reserve - tokens.input)));
+        tokens.add(&Tokens::output(output.min(reserve - tokens.input)));
         tokens
     }
 

@@ -257,7 +257,7 @@ impl Upload {
         });
         Self {
             balances: balances.collect(),
-            step: spending.step,
+            step: spending.numbers.step,
             charge: Box::new(charge),
             has_begun: false,
         }

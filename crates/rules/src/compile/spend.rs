@@ -23,7 +23,7 @@ use tower_ratelimit_budgets::{
     prices::{ModelPattern, TokenRates},
 };
 use tower_ratelimit_core::{quota::text::MAX_NUMBER, token_usage::Tokens};
-use tower_ratelimit_layer::rate_limit::{Exhausted, Missing};
+use tower_ratelimit_layer::rate_limit::{Exhausted, Missing, SpendNumbers};
 
 pub(super) static SPEND: Field<Tree> = Field::table(
     "spend",
@@ -219,16 +219,6 @@ static OUTPUT_PRICE: Field<Tree> = Field::tree(
     "The price of output. Default: 0, as for embeddings.",
 );
 
-/// The tokens that a request reserves at most, and those of a step, by default.
-const RESERVE_TOKENS: u64 = 2_048;
-const STEP_TOKENS: u64 = 256;
-
-/// The bytes that a body of unknown length reserves, and those of a step, by default.
-const BYTES: u64 = 64 << 10;
-
-/// The tokens that a request reserves at least, by default.
-const RESERVE_LEAST_TOKENS: u64 = 256;
-
 /// The bytes of a request that are read at most, by default.
 const BODY_BYTES: u64 = 64 << 10;
 
@@ -342,35 +332,28 @@ impl<'c> Context<'c> {
             }
         }
         let read = self.usage_place(READ.of(node)?)?;
-        let (reserve, step, body) = match read {
-            UsagePlace::Bytes => (BYTES, BYTES, 0),
-            _ => (RESERVE_TOKENS, STEP_TOKENS, BODY_BYTES),
+        let is_of_bytes = matches!(read, UsagePlace::Bytes);
+        let default = SpendNumbers::new(is_of_bytes);
+        let numbers = SpendNumbers {
+            reserve: RESERVE.of(node).unwrap_or(default.reserve),
+            reserve_least: RESERVE_LEAST.of(node).unwrap_or(default.reserve_least),
+            step: STEP.of(node).unwrap_or(default.step),
+            exhausted: EXHAUSTED.of(node).unwrap_or_default(),
+            missing: MISSING.of(node).unwrap_or_default(),
         };
-        let reserve = RESERVE.of(node).unwrap_or(reserve);
-        Some(Box::new(SpendRule {
-            read,
-            reserve,
-            reserve_least: self.reserve_least(node, reserve),
-            step: STEP.of(node).unwrap_or(step),
-            exhausted: EXHAUSTED.of(node).unwrap_or(Exhausted::Finish),
-            missing: MISSING.of(node).unwrap_or(Missing::Estimate),
-            body: BODY.of(node).unwrap_or(body),
-        }))
-    }
-
-    /// The fewest tokens that a request reserves, of at most so many.
-    fn reserve_least(&mut self, spend: &Node, reserve: u64) -> u64 {
-        let Some(least) = RESERVE_LEAST.of(spend) else {
-            return RESERVE_LEAST_TOKENS.min(reserve);
-        };
-        if least > reserve {
-            let span = &RESERVE_LEAST.node(spend).unwrap_or(spend).span;
+        let (least, reserve) = (numbers.reserve_least, numbers.reserve);
+        if let Some(node) = RESERVE_LEAST.node(node).filter(|_| least > reserve) {
             let message = format!(
                 "`reserve_least` of {least} is more than the `reserve` of {reserve}; accepted is at most that"
             );
-            self.report(ProblemCode::R01, span, message);
+            self.report(ProblemCode::R01, &node.span, message);
         }
-        least
+        let body = BODY.of(node);
+        Some(Box::new(SpendRule {
+            read,
+            numbers,
+            body: body.unwrap_or(if is_of_bytes { 0 } else { BODY_BYTES }),
+        }))
     }
 
     fn usage_place(&mut self, node: &'c Node) -> Option<UsagePlace> {
@@ -415,7 +398,7 @@ pub(super) fn warn(rule: &Rule, node: &Node, context: &mut Context<'_>) {
         .map_or(&rule.span, |entry| &entry.key_span);
     let sets = rule.allowance.sets();
     let counted = sets.iter().flat_map(|set| set.counted());
-    let reserved = |units: &CountedUnits| units.of(&Tokens::output(spend.reserve));
+    let reserved = |units: &CountedUnits| units.of(&Tokens::output(spend.numbers.reserve));
     let large = counted
         .filter_map(|(quota, units)| Some((quota, reserved(units?))))
         .find(|(quota, units)| *units > quota.quota().capacity() / 2);
@@ -427,7 +410,7 @@ pub(super) fn warn(rule: &Rule, node: &Node, context: &mut Context<'_>) {
         );
         context.report(ProblemCode::W24, span, message);
     }
-    if spend.exhausted == Exhausted::End {
+    if spend.numbers.exhausted == Exhausted::End {
         let message = "`exhausted: end` ends responses with an error in the middle, which users take for a fault";
         context.report(ProblemCode::W25, span, message);
     }

@@ -210,11 +210,7 @@ impl SpendRule {
             UsagePlace::Header(name) => Spending::new(Field::of(name.clone(), false), limits),
             UsagePlace::Trailer(name) => Spending::new(Field::of(name.clone(), true), limits),
         };
-        spending.reserve = self.reserve;
-        spending.reserve_least = self.reserve_least;
-        spending.step = self.step;
-        spending.exhausted = self.exhausted;
-        spending.missing = self.missing;
+        spending.numbers = self.numbers;
         spending
     }
 }
