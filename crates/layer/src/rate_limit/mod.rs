@@ -27,9 +27,10 @@ pub use self::{
     charge_request::FewCharges,
     decide::{PendingOutcome, RateOutcome, ResponseWork},
     reservation::Correcting,
-    selected_limits::{SelectedSettings, ShadowRequest, SharedQueues},
+    selected_limits::{SelectedSettings, ShadowRequest},
     settings::{BodyCharges, OVERFLOW_FIELD, TermsOfLimit, UnitLimit},
     spend_settings::{SpendNumbers, Spending},
+    waiting::Waiting,
 };
 pub use self::{
     decide::{RateLimit, ResponseFuture},

@@ -1,10 +1,7 @@
 //! Admissions of limits that rules select for each request: the caller finds keys, tiers, classes and costs, and passes a
 //! list of charges.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use http::{StatusCode, request::Parts, response};
 
@@ -48,15 +45,11 @@ pub struct SelectedSettings<L, R> {
     pub observer: Option<Arc<dyn Observer>>,
     pub expose_decision: bool,
     pub grpc: bool,
-    pub queues: SharedQueues,
+    /// The queues of denied requests, which all admissions and reloads share.
+    pub waiting: Waiting,
     /// One for each limit, by its index.
     pub limits: Arc<[TermsOfLimit]>,
 }
-
-/// The queues of denied requests, which all admissions and reloads share.
-#[derive(Clone)]
-#[allow(missing_debug_implementations, reason = "hidden")]
-pub struct SharedQueues(Waiting);
 
 /// A request at a limit in shadow mode, until its response.
 #[allow(missing_debug_implementations, reason = "hidden")]
@@ -67,22 +60,6 @@ pub enum ShadowRequest<L: Limiter, R> {
     #[cfg(feature = "shared")]
     /// The task that decides takes the status.
     Pending(tokio::sync::oneshot::Sender<StatusCode>),
-}
-
-impl SharedQueues {
-    #[doc(hidden)]
-    pub fn new() -> Self {
-        Self(Waiting::new())
-    }
-
-    /// These queues for limits with an identity each, which names its queues, and the longest wait in them.
-    #[must_use]
-    pub fn of_limits(&self, limits: Arc<[(u64, Option<Duration>)]>) -> Self {
-        let mut waiting = self.0.clone();
-        waiting.longest = limits.iter().filter_map(|(_, longest)| *longest).max();
-        waiting.limits = limits;
-        Self(waiting)
-    }
 }
 
 impl<L: Limiter, R> SelectedSettings<L, R> {
@@ -101,7 +78,7 @@ impl<L: Limiter, R> SelectedSettings<L, R> {
         settings.common.shadow = shadow;
         settings.common.grpc = self.grpc;
         settings.expose_decision = self.expose_decision && !shadow;
-        settings.waiting = self.queues.clone().0;
+        settings.waiting = self.waiting.clone();
         settings.limits = Arc::clone(&self.limits);
         let key_stage = KeyStage::new(&settings.common, Arc::clone(&self.rejection), sets);
         Arc::new(Admission::new(

@@ -46,9 +46,10 @@ use std::time::Instant;
 #[cfg(feature = "tokio")]
 use tokio::time::Instant;
 
-/// The requests that wait for a denial to end, and how long they may wait.
+/// The requests that wait for a denial to end, and how long they may wait. Clones share the queues.
 #[derive(Clone)]
-pub(super) struct Waiting {
+#[allow(missing_debug_implementations, reason = "hidden")]
+pub struct Waiting {
     /// The longest wait; `None` if no request waits.
     pub(super) longest: Option<Duration>,
     /// For each limit its identity, and the longest wait in its queues. Without it a limit's identity is its index.
@@ -98,12 +99,23 @@ pub(super) struct QueueAhead {
 }
 
 impl Waiting {
-    pub(super) fn new() -> Self {
+    #[doc(hidden)]
+    pub fn new() -> Self {
         Self {
             longest: None,
             limits: Arc::default(),
             most: 1_024,
             room: Arc::default(),
+        }
+    }
+
+    /// These queues for limits with an identity each, which names its queues, and the longest wait in them.
+    #[must_use]
+    pub fn of_limits(&self, limits: Arc<[(u64, Option<Duration>)]>) -> Self {
+        Self {
+            longest: limits.iter().filter_map(|(_, longest)| *longest).max(),
+            limits,
+            ..self.clone()
         }
     }
 
@@ -275,12 +287,23 @@ impl Waiting {
         if owners.is_empty() {
             owners.push((0, Key::global()));
         }
+        let share = (self.most / SHARE).max(1);
+        let has_slot = |owner| slots.get(owner).is_none_or(|taken| *taken < share);
+        let taken = &self.room.taken;
+        if taken.load(Ordering::Acquire) >= self.most || !owners.iter().all(has_slot) {
+            return None;
+        }
+        taken.fetch_add(1, Ordering::AcqRel);
+        for owner in &owners {
+            *slots.entry(owner.clone()).or_default() += 1;
+        }
+        let room = Arc::clone(&self.room);
         Some(QueuePosition {
             queue: queue.clone(),
             ticket: None,
             joined: Instant::now(),
             passed: false,
-            slot: self.room.take_slot(slots, owners, self.most)?,
+            slot: HeldSlot { room, owners },
         })
     }
 
@@ -425,25 +448,6 @@ struct HeldSlot {
 impl Room {
     fn lock(&self) -> MutexGuard<'_, Waiters> {
         unpoisoned(self.waiters.lock())
-    }
-
-    fn take_slot(
-        self: &Arc<Self>,
-        slots: &mut HashMap<SlotOwner, usize>,
-        owners: Vec<SlotOwner>,
-        most: usize,
-    ) -> Option<HeldSlot> {
-        let share = (most / SHARE).max(1);
-        let has_slot = |owner| slots.get(owner).is_none_or(|taken| *taken < share);
-        if self.taken.load(Ordering::Acquire) >= most || !owners.iter().all(has_slot) {
-            return None;
-        }
-        self.taken.fetch_add(1, Ordering::AcqRel);
-        for owner in &owners {
-            *slots.entry(owner.clone()).or_default() += 1;
-        }
-        let room = Arc::clone(self);
-        Some(HeldSlot { room, owners })
     }
 }
 

@@ -23,20 +23,20 @@ use tower_ratelimit_core::{
 use tower_ratelimit_layer::{
     observe::Observer,
     rate_limit::{
-        Admission, BodyCharges, SelectedSettings, SharedQueues, Spending, TermsOfLimit, UnitLimit,
+        Admission, BodyCharges, SelectedSettings, Spending, TermsOfLimit, UnitLimit, Waiting,
     },
     spend::{Bytes, Field},
 };
 
 type RuleAdmission<R> = Arc<Admission<RuleLimits, R>>;
 
-pub(super) struct LayerSettings<R> {
-    pub(super) rejection: Arc<R>,
+#[derive(Clone)]
+pub(super) struct LayerSettings {
     pub(super) observer: Option<Arc<dyn Observer>>,
     pub(super) expose_decision: bool,
     pub(super) grpc: bool,
     /// The queues of denied requests that wait. They survive a reload.
-    pub(super) queues: SharedQueues,
+    pub(super) waiting: Waiting,
     /// The requests in flight. They survive a reload.
     pub(super) in_flight: InFlightTables,
     /// Whether responses have bodies that hold permits and follow the usage.
@@ -49,37 +49,20 @@ const NEEDS_PERMITS: &str = "a rule has `in_flight`, which only responses that h
 /// The fault of rules with `spend` in a layer that does not follow the bodies of responses.
 const NEEDS_BODIES: &str = "a rule has `spend`, which needs a layer that follows the bodies of responses: use `RulesLayer::holding`";
 
-impl<R> LayerSettings<R> {
+impl LayerSettings {
     /// The fault of rules that this layer cannot enforce.
     pub(super) fn fault_of(&self, rules: &Rules) -> Option<&'static str> {
         let needs_permits = rules.has_in_flight().then_some(NEEDS_PERMITS);
         let needs_bodies = rules.has_spend().then_some(NEEDS_BODIES);
         needs_permits.or(needs_bodies).filter(|_| !self.is_holding)
     }
-
-    pub(super) fn with_rejection<R2>(&self, rejection: Arc<R2>) -> LayerSettings<R2> {
-        LayerSettings {
-            rejection,
-            observer: self.observer.clone(),
-            expose_decision: self.expose_decision,
-            grpc: self.grpc,
-            queues: self.queues.clone(),
-            in_flight: self.in_flight.clone(),
-            is_holding: self.is_holding,
-        }
-    }
-}
-
-impl<R> Clone for LayerSettings<R> {
-    fn clone(&self) -> Self {
-        self.with_rejection(Arc::clone(&self.rejection))
-    }
 }
 
 pub(super) struct Admissions<R> {
     pub(super) rules: Rules,
     pub(super) permits: RulePermits,
-    settings: Arc<LayerSettings<R>>,
+    pub(super) settings: LayerSettings,
+    pub(super) rejection: Arc<R>,
     by_rule: Box<[AdmissionOfRule<R>]>,
     /// Handles requests that no limit counts. It has no policies of its own.
     pub(super) uncounted: RuleAdmission<R>,
@@ -94,7 +77,7 @@ struct AdmissionOfRule<R> {
 }
 
 impl<R> Admissions<R> {
-    pub(super) fn new(rules: Rules, settings: Arc<LayerSettings<R>>) -> Self {
+    pub(super) fn new(rules: Rules, settings: LayerSettings, rejection: Arc<R>) -> Self {
         let queues = rules.limits().0.iter().map(|limit| {
             let rule = &rules.rules()[usize::from(limit.rule)];
             let wait = rule.wait.filter(|_| !rule.shadow);
@@ -102,11 +85,11 @@ impl<R> Admissions<R> {
         });
         let parts = SelectedSettings {
             limiter: Arc::new(rules.limits().clone()),
-            rejection: Arc::clone(&settings.rejection),
+            rejection: Arc::clone(&rejection),
             observer: settings.observer.clone(),
             expose_decision: settings.expose_decision,
             grpc: settings.grpc,
-            queues: settings.queues.of_limits(queues.collect()),
+            waiting: settings.waiting.of_limits(queues.collect()),
             limits: terms_of_limits(&rules),
         };
         let of_rule = |rule: &Rule| {
@@ -136,12 +119,9 @@ impl<R> Admissions<R> {
             by_rule: rules.rules().iter().map(of_rule).collect(),
             uncounted: parts.admission(&Headers::default(), false, &[]),
             settings,
+            rejection,
             rules,
         }
-    }
-
-    pub(super) const fn settings(&self) -> &Arc<LayerSettings<R>> {
-        &self.settings
     }
 
     /// The policies of a rule that allows requests, or rejects them uncounted.

@@ -156,7 +156,7 @@ impl<R> Shared<R> {
     fn read_again(&self) -> Result<RuleChanges, RulesError> {
         let mut state = unpoisoned(self.changes.lock());
         let current = self.admissions.load_full();
-        let settings = current.settings();
+        let settings = &current.settings;
         let read = current
             .rules
             .read_again()
@@ -189,7 +189,8 @@ impl<R> Shared<R> {
     /// Puts these rules in force but for those that are off.
     fn replace(&self, current: &Admissions<R>, rules: &Rules, changes: &Changes) {
         let rules = rules.without(|rule| changes.is_off(rule));
-        let admissions = Admissions::new(rules, Arc::clone(current.settings()));
+        let (settings, rejection) = (current.settings.clone(), Arc::clone(&current.rejection));
+        let admissions = Admissions::new(rules, settings, rejection);
         self.admissions.store(Arc::new(admissions));
     }
 
@@ -208,7 +209,7 @@ impl<R: Send + Sync + 'static> Reload for Shared<R> {
     }
 
     fn observer(&self) -> Option<Arc<dyn Observer>> {
-        self.admissions.load().settings().observer.clone()
+        self.admissions.load().settings.observer.clone()
     }
 
     fn reload(&self) -> Result<RuleChanges, RulesError> {

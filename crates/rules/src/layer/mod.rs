@@ -46,7 +46,7 @@ use tower_ratelimit_core::reject::{IsResponse, ProblemJson, RejectFn, Rejection}
 use tower_ratelimit_layer::{
     middleware::{gate::Gate, wrapped_bodies::Following},
     observe::Observer,
-    rate_limit::SharedQueues,
+    rate_limit::Waiting,
 };
 use tower_ratelimit_rulefile::RulesError;
 
@@ -80,7 +80,8 @@ pub use self::{
 #[must_use]
 pub struct RulesLayer<R = ProblemJson> {
     rules: Rules,
-    settings: Arc<LayerSettings<R>>,
+    settings: LayerSettings,
+    rejection: Arc<R>,
     /// Created once, since axum calls `layer` for every route.
     shared: Arc<OnceLock<Arc<Shared<R>>>>,
 }
@@ -90,15 +91,15 @@ impl RulesLayer {
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
-            settings: Arc::new(LayerSettings {
-                rejection: Arc::new(ProblemJson),
+            settings: LayerSettings {
                 observer: None,
                 expose_decision: false,
                 grpc: true,
-                queues: SharedQueues::new(),
+                waiting: Waiting::new(),
                 in_flight: InFlightTables::default(),
                 is_holding: false,
-            }),
+            },
+            rejection: Arc::new(ProblemJson),
             shared: Arc::default(),
         }
     }
@@ -114,21 +115,21 @@ impl RulesLayer {
 }
 
 impl<R> RulesLayer<R> {
-    fn with<R2>(
-        self,
-        change: impl FnOnce(&LayerSettings<R>) -> LayerSettings<R2>,
-    ) -> RulesLayer<R2> {
-        RulesLayer {
-            settings: Arc::new(change(&self.settings)),
-            rules: self.rules,
-            shared: Arc::default(),
-        }
+    fn with(mut self, change: impl FnOnce(&mut LayerSettings)) -> Self {
+        change(&mut self.settings);
+        self.shared = Arc::default();
+        self
     }
 
     /// Sets the response to a request that does not pass. Defaults to
     /// [`ProblemJson`](tower_ratelimit_core::reject::ProblemJson).
     pub fn rejection<R2>(self, rejection: R2) -> RulesLayer<R2> {
-        self.with(|settings| settings.with_rejection(Arc::new(rejection)))
+        RulesLayer {
+            rules: self.rules,
+            settings: self.settings,
+            rejection: Arc::new(rejection),
+            shared: Arc::default(),
+        }
     }
 
     /// Sets a closure that makes the response to a request that does not pass. See
@@ -143,28 +144,19 @@ impl<R> RulesLayer<R> {
 
     /// Sets the observer of all decisions and reloads. Policies have the names of their rules. Defaults to none.
     pub fn observer(self, observer: impl Observer) -> Self {
-        self.with(|settings| LayerSettings {
-            observer: Some(Arc::new(observer)),
-            ..settings.clone()
-        })
+        self.with(|settings| settings.observer = Some(Arc::new(observer)))
     }
 
     /// Puts the [`Decision`](tower_ratelimit_core::Decision) into the extensions of requests that pass. Defaults to
     /// false. See [`RateLimitLayer::expose_decision`](tower_ratelimit_layer::rate_limit::layer::RateLimitLayer::expose_decision).
     pub fn expose_decision(self, expose: bool) -> Self {
-        self.with(|settings| LayerSettings {
-            expose_decision: expose,
-            ..settings.clone()
-        })
+        self.with(|settings| settings.expose_decision = expose)
     }
 
     /// Whether calls that look like gRPC get a gRPC response. Defaults to true. See
     /// [`RateLimitLayer::grpc`](tower_ratelimit_layer::rate_limit::layer::RateLimitLayer::grpc).
     pub fn grpc(self, grpc: bool) -> Self {
-        self.with(|settings| LayerSettings {
-            grpc,
-            ..settings.clone()
-        })
+        self.with(|settings| settings.grpc = grpc)
     }
 }
 
@@ -174,10 +166,7 @@ impl<R: Send + Sync + 'static> RulesLayer<R> {
     /// [`RulesBuilder::accept_in_flight`](crate::RulesBuilder::accept_in_flight) or
     /// [`RulesBuilder::accept_spend`](crate::RulesBuilder::accept_spend).
     pub fn holding(self) -> HoldingRulesLayer<R> {
-        HoldingRulesLayer(self.with(|settings| LayerSettings {
-            is_holding: true,
-            ..settings.clone()
-        }))
+        HoldingRulesLayer(self.with(|settings| settings.is_holding = true))
     }
 
     fn shared(&self) -> &Arc<Shared<R>> {
@@ -185,7 +174,8 @@ impl<R: Send + Sync + 'static> RulesLayer<R> {
             if let Some(fault) = self.settings.fault_of(&self.rules) {
                 panic!("{fault}");
             }
-            let admissions = Admissions::new(self.rules.clone(), Arc::clone(&self.settings));
+            let (settings, rejection) = (self.settings.clone(), Arc::clone(&self.rejection));
+            let admissions = Admissions::new(self.rules.clone(), settings, rejection);
             Arc::new(Shared::new(admissions))
         })
     }
@@ -212,7 +202,8 @@ impl<R> Clone for RulesLayer<R> {
     fn clone(&self) -> Self {
         Self {
             rules: self.rules.clone(),
-            settings: Arc::clone(&self.settings),
+            settings: self.settings.clone(),
+            rejection: Arc::clone(&self.rejection),
             shared: Arc::clone(&self.shared),
         }
     }
