@@ -194,7 +194,7 @@ impl Mode {
                 if most < 2 {
                     return refuse(format!("max_units({most}): a lease has at least 2 units"));
                 }
-                if !can_lease(limits) {
+                if obstacle(limits).is_some() {
                     return Ok(None);
                 }
                 (length, 0)
@@ -227,29 +227,32 @@ impl Mode {
     }
 }
 
-/// Whether nodes can hold units of these quotas. They cannot with a queue, whose places only the
-/// store can assign, nor with an uncapped window, which does not count reserved units. They cannot
-/// if a denial blocks: units that other nodes hold would block a key that has not used up its
-/// quota. They do not with a calendar either, whose windows are too long for leases to matter.
-fn can_lease(limits: &TierSet) -> bool {
-    limits.block_for.is_none()
-        && !has_queue(limits)
-        && !counts_on(limits)
-        && !follows_calendar(limits)
-}
-
-fn follows_calendar(limits: &TierSet) -> bool {
-    has_any(limits, |quota| quota.calendar().is_some())
-}
-
-fn has_queue(limits: &TierSet) -> bool {
-    has_any(limits, |quota| {
-        matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })
-    })
-}
-
-fn counts_on(limits: &TierSet) -> bool {
-    has_any(limits, Quota::is_uncapped)
+/// What keeps nodes from deciding about units of these limits by themselves, if anything does. In leased mode an uncapped
+/// window would not count units that nodes hold, those that other nodes hold would block a key that has not used up
+/// its quota, and windows of the calendar are too long for leases to matter.
+fn obstacle(limits: &TierSet) -> Option<&'static str> {
+    let obstacles = [
+        (
+            has_any(limits, |quota| {
+                matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })
+            }),
+            "a leaky bucket: a place in the queue is given by the store alone",
+        ),
+        (
+            has_any(limits, |quota| quota.calendar().is_some()),
+            "a quota of the calendar: only the store knows when its next window ends; accepted is strict mode",
+        ),
+        (
+            has_any(limits, Quota::is_uncapped),
+            "an uncapped window: how far it is beyond its limit the store alone knows",
+        ),
+        (
+            limits.block_for.is_some(),
+            "block_for: only the store knows when a limit was broken",
+        ),
+    ];
+    let found = obstacles.into_iter().find(|(is_such, _)| *is_such);
+    found.map(|(_, what)| what)
 }
 
 pub(super) fn check_in_store(limits: &TierSet) -> Result<(), ConfigError> {
@@ -300,50 +303,17 @@ impl Terms {
         if self.is_eventual() {
             return check_ahead(self.overdraft, limits);
         }
-        if has_queue(limits) {
-            return refuse(
-                "leased mode with a leaky bucket: a place in the queue is given by the store alone",
-            );
+        match obstacle(limits) {
+            Some(what) => refuse(format!("leased mode with {what}")),
+            None => Ok(()),
         }
-        if counts_on(limits) {
-            return refuse(
-                "leased mode with an uncapped window: units that are held are not counted",
-            );
-        }
-        if follows_calendar(limits) {
-            return refuse(
-                "leased mode with a quota of the calendar: build the limiter with it, which then \
-                 decides as in strict mode",
-            );
-        }
-        Ok(())
     }
 }
 
 /// Checks whether nodes can allow so many units of these quotas before they report them.
 fn check_ahead(units: u32, limits: &TierSet) -> Result<(), ConfigError> {
-    let refused = [
-        (
-            has_queue(limits),
-            "eventual mode with a leaky bucket: a place in the queue is given by the store alone",
-        ),
-        (
-            follows_calendar(limits),
-            "eventual mode with a quota of the calendar: only the store knows when its next window \
-             ends; accepted is strict mode",
-        ),
-        (
-            counts_on(limits),
-            "eventual mode with an uncapped window: how far it is beyond its limit the store alone \
-             knows",
-        ),
-        (
-            limits.block_for.is_some(),
-            "eventual mode with block_for: only the store knows when a limit was broken",
-        ),
-    ];
-    if let Some((_, why)) = refused.into_iter().find(|(is_such, _)| *is_such) {
-        return refuse(why);
+    if let Some(what) = obstacle(limits) {
+        return refuse(format!("eventual mode with {what}"));
     }
     let tiers = limits
         .tiers()
