@@ -4,12 +4,8 @@ use std::{
     fmt,
     future::{Future, pending, poll_fn},
     pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use http::{
@@ -18,7 +14,6 @@ use http::{
     request,
 };
 use http_body::Body;
-use tokio::time::Sleep;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -28,18 +23,11 @@ use super::{
     is_encoded,
     json_scanner::{FoundValues, JsonScanner, PathTrie, Target},
 };
-use tower_ratelimit_core::{
-    clock::{self, NoTimer},
-    log::{self, Code},
-};
 pub use tower_ratelimit_layer::rate_limit::DeclaredBody;
 use tower_ratelimit_layer::{
     middleware::gate::take_ready,
     spend::{Declared, content_length},
 };
-
-/// The longest time for the beginning of a body.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Reads the beginning of requests in JSON, and adds the model, the most tokens of output and the choices to their
 /// extensions, as [`Declared`]. A [`SpendLayer`](tower_ratelimit_layer::rate_limit::SpendLayer) inside reserves units by them.
@@ -166,7 +154,6 @@ impl DeclaredLayer {
             values: RequestValues::default(),
             length,
             most,
-            patience: None,
         }))
     }
 }
@@ -249,8 +236,6 @@ struct Reading<B: Body> {
     values: RequestValues,
     length: Option<u64>,
     most: u64,
-    /// The end of the time for it, from the first wait on.
-    patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B: Body + Unpin> Reading<B> {
@@ -260,20 +245,7 @@ impl<B: Body + Unpin> Reading<B> {
             scanner.read(part, &self.paths, values);
             values.is_complete
         };
-        if self.body.poll_read(read, self.most, cx).is_ready() {
-            return Poll::Ready(());
-        }
-        if self.patience.is_none() {
-            match clock::try_sleep(PATIENCE) {
-                Ok(sleep) => self.patience = Some(Box::pin(sleep)),
-                Err(NoTimer) => {
-                    log_missing_timer();
-                    return Poll::Ready(());
-                }
-            }
-        }
-        let patience = self.patience.as_mut().map(Pin::as_mut);
-        patience.map_or(Poll::Ready(()), |patience| patience.poll(cx))
+        self.body.poll_read(read, self.most, cx)
     }
 
     fn end(self, head: &mut request::Parts) -> DeclaredBody<B> {
@@ -320,17 +292,6 @@ impl FoundValues for RequestValues {
 
     fn end(&mut self) {
         self.is_complete = true;
-    }
-}
-
-#[cold]
-fn log_missing_timer() {
-    static LOGGED: AtomicBool = AtomicBool::new(false);
-    if !LOGGED.swap(true, Ordering::Relaxed) {
-        let text = "to wait for the bodies of requests, a DeclaredLayer needs a tokio runtime with a timer: call \
-                    `enable_time` or `enable_all` of its builder; until then the layer inside reserves by the part \
-                    that is there";
-        log::report(Code::BODY_UNREAD, text);
     }
 }
 

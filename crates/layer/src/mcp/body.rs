@@ -3,9 +3,7 @@
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
-    sync::atomic::{AtomicBool, Ordering},
     task::{Context, Poll},
-    time::Duration,
 };
 
 use http::{Request, Response, header::CONTENT_ENCODING, request::Parts};
@@ -22,14 +20,7 @@ use crate::{
     key::request_value::lines_in_any_spelling, middleware::gate::take_ready,
     rate_limit::DeclaredBody,
 };
-use tower_ratelimit_core::{
-    clock::{self, NoTimer},
-    log::{self, Code},
-    reject::rejection::RejectionBody,
-};
-
-/// The longest time for a body.
-const PATIENCE: Duration = Duration::from_secs(5);
+use tower_ratelimit_core::reject::rejection::RejectionBody;
 
 /// Reads the calls of MCP in the bodies of requests, for keys and limits inside.
 ///
@@ -167,27 +158,11 @@ async fn read<B: Body + Unpin>(
         return Err(TOO_LONG);
     }
     let mut text = Vec::new();
-    let mut patience = None;
-    poll_fn(|cx| {
-        let gather = |part: &[u8]| {
-            text.extend_from_slice(part);
-            false
-        };
-        let read = body.poll_read(gather, most.saturating_add(1), cx);
-        if read.is_ready() {
-            return read;
-        }
-        // No timer before the first wait: most bodies have arrived.
-        let patience = patience.get_or_insert_with(|| clock::try_sleep(PATIENCE).map(Box::pin));
-        match patience {
-            Ok(patience) => patience.as_mut().poll(cx),
-            Err(NoTimer) => {
-                log_missing_timer();
-                Poll::Ready(())
-            }
-        }
-    })
-    .await;
+    let mut gather = |part: &[u8]| {
+        text.extend_from_slice(part);
+        false
+    };
+    poll_fn(|cx| body.poll_read(&mut gather, most.saturating_add(1), cx)).await;
     if body.length() > most {
         return Err(TOO_LONG);
     }
@@ -198,15 +173,4 @@ async fn read<B: Body + Unpin>(
     }
     calls.read(&text)?;
     calls.compare(&CallFields::of(&head.headers)?)
-}
-
-#[cold]
-fn log_missing_timer() {
-    static LOGGED: AtomicBool = AtomicBool::new(false);
-    if !LOGGED.swap(true, Ordering::Relaxed) {
-        let text = "to wait for the bodies of requests, a McpBodyLayer needs a tokio runtime with a timer: call \
-                    `enable_time` or `enable_all` of its builder; until then requests whose bodies arrive late are \
-                    refused";
-        log::report(Code::BODY_UNREAD, text);
-    }
 }

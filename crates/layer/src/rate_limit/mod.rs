@@ -41,7 +41,7 @@ pub use self::{
     spent::Spent,
 };
 #[cfg(feature = "tokio")]
-pub use crate::middleware::wrapped_bodies::DeclaredBody;
+pub use crate::middleware::declared_body::DeclaredBody;
 pub use crate::middleware::{
     gate::{Gate, GateFuture},
     wrapped_bodies::Followed,
