@@ -277,11 +277,8 @@ impl Settings {
         if self.overflow {
             return decision.is_denied() && !decision.is_blocked();
         }
-        if !self.limits.is_empty() {
-            return decision.overflows(charges.len(), |at| charges[at].overflows);
-        }
-        let _ = charges;
-        false
+        let overflows = |at: usize| charges[at].overflows;
+        !self.limits.is_empty() && decision.overflows(charges.len(), overflows)
     }
 
     /// Adds the rules that denied a request which passes to its header.

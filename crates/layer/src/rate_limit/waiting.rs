@@ -142,7 +142,6 @@ impl Waiting {
             let waits: Option<Vec<_>> = denial.denying(charges.len()).map(wait_at).collect();
             return waits?.into_iter().min();
         }
-        let _ = (denial, charge);
         self.longest
     }
 
