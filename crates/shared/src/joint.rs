@@ -22,7 +22,7 @@ use tower_ratelimit_core::{
     limiter::{
         any::boxed,
         call::{Call, Charge, OpRef, OwnedCharge},
-        joint::{KeyedLimit, Member},
+        joint::{KeyedLimit, Member, sealed::Sealed},
         limiter::{BoxedFuture, Internals, Limiter, Pending, all_typed},
         limits_in_force::{TierSet, unsupported},
         tier::Tier,
@@ -30,6 +30,8 @@ use tower_ratelimit_core::{
     quota::{Algorithm, OwnedQuota, Quota},
 };
 pub(crate) use tower_ratelimit_store::runtime_thread::Home;
+
+impl Sealed for RedisLimiter {}
 
 #[allow(
     private_bounds,

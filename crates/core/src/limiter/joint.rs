@@ -260,7 +260,7 @@ impl<L> fmt::Debug for JointLimiter<L> {
     private_interfaces,
     reason = "nobody else implements it"
 )]
-pub trait Member: Limiter + Sized {
+pub trait Member: Limiter + sealed::Sealed + Sized {
     /// Applies the charges of the call, each to the limit that `of` gives for its index. Operations that take units
     /// take them from all limits, or from none.
     #[doc(hidden)]
@@ -269,6 +269,14 @@ pub trait Member: Limiter + Sized {
         call: &Call<'_>,
     ) -> Pending<Self::Future>;
 }
+
+#[doc(hidden)]
+pub mod sealed {
+    /// For limiters of this crate.
+    pub trait Sealed {}
+}
+
+impl sealed::Sealed for LocalLimiter {}
 
 #[allow(
     private_bounds,
@@ -280,6 +288,8 @@ impl Member for LocalLimiter {
         Pending::Ready(Self::decide_many(of, call))
     }
 }
+
+impl sealed::Sealed for AnyLimiter {}
 
 #[allow(
     private_bounds,
