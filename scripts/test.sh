@@ -50,11 +50,11 @@ retried() {
     [ ! -e "$report" ] || awk -F '"' '/<testcase /{name = $4 "::" $2} /<flakyFailure/{print name}' "$report" | sort -u
 }
 
-# Many tests wait for servers most of the time, so that three times as many run as there are processors.
+# Many tests wait for servers most of the time, so that four times as many run as there are processors.
 if have_cargo_tool cargo-nextest; then
     run_tests() {
         local status=0
-        cargo nextest run --locked --no-fail-fast --test-threads $((3 * $(getconf _NPROCESSORS_ONLN))) "$@" || status=$?
+        cargo nextest run --locked --no-fail-fast --test-threads $((4 * $(getconf _NPROCESSORS_ONLN))) "$@" || status=$?
         retried >>"${RETRIED:-/dev/stderr}"
         return $status
     }
