@@ -468,6 +468,18 @@ fn file_of_the_page_is_read() {
     assert_eq!(problems(text), "");
 }
 
+/// Not also that the default of 256 is more than the reserve.
+#[test]
+fn a_field_of_a_wrong_kind_is_one_fault() {
+    let text = rule(
+        "{read: auto, reserve: 100, reserve_least: x}",
+        "{rate: 9/day, counts: tokens}",
+    );
+    let refused = builder(&ManualClock::new()).parse(&text, Format::Yaml);
+    let refused = refused.expect_err("x is no number").to_string();
+    assert_eq!(refused.matches("R01").count(), 1, "{refused}");
+}
+
 #[test]
 fn program_that_follows_no_bodies_refuses_the_field() {
     let refused = Rules::builder().parse(PAGE, Format::Yaml);

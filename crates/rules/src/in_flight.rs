@@ -196,7 +196,7 @@ impl InFlightTables {
         table
     }
 
-    /// The limit of a rule. `sources` are by the index of the tier.
+    /// The permits of a rule, by the index of the tier, as `sources` are.
     pub(super) fn permits(
         &self,
         (rule, limit): (&str, &InFlightRule),

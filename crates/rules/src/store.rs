@@ -311,7 +311,8 @@ impl RuleLimits {
             let own = set.of_kind(units)?;
             let capacities = own.quotas().map(|quota| quota.quota().capacity());
             // The compilation has checked them.
-            let limits = TierSet::new(LimitTerms::of(own.to_owned_quotas())).ok()?;
+            let limits = TierSet::new(LimitTerms::of(own.to_owned_quotas()));
+            let policies = limits.map(|limits| limits.default_tier().policies.to_vec());
             let is_default = at == rule.allowance.first_index(units);
             Some(LimitOfSet {
                 limit: self.index_of(rule, units)?,
@@ -320,7 +321,7 @@ impl RuleLimits {
                 } else {
                     Tier::named_owned(at.to_string())
                 },
-                policies: limits.default_tier().policies.iter().cloned().collect(),
+                policies: policies.unwrap_or_default().into(),
                 counts_units: units.is_some(),
                 capacity: capacities.min()?,
             })

@@ -342,11 +342,13 @@ impl<'c> Context<'c> {
             missing: MISSING.of(node).unwrap_or_default(),
         };
         let (least, reserve) = (numbers.reserve_least, numbers.reserve);
-        if let Some(node) = RESERVE_LEAST.node(node).filter(|_| least > reserve) {
+        if let (Some(_), Some(at)) = (RESERVE_LEAST.of(node), RESERVE_LEAST.node(node))
+            && least > reserve
+        {
             let message = format!(
                 "`reserve_least` of {least} is more than the `reserve` of {reserve}; accepted is at most that"
             );
-            self.report(ProblemCode::R01, &node.span, message);
+            self.report(ProblemCode::R01, &at.span, message);
         }
         let body = BODY.of(node);
         Some(Box::new(SpendRule {
