@@ -16,6 +16,7 @@ use tower_ratelimit::{
     Concurrency, ConcurrencyLayer, Decision, Header, Headers, Key, KeyErrorKind, KeyExtractor,
     Limiter, LocalLimiter, LocalStore, MissingKey, PeerIp, Quota, RateLimitLayer,
     limiter::{Call, Charge, JointLimiter, Numbers, OpRef},
+    reject::{Empty, PlainText, Reject},
 };
 
 /// Answers with room for as many fields as the layer adds.
@@ -96,7 +97,7 @@ fn added(layer: &RateLimitLayer) -> u64 {
 
 /// Allocations of a denial after another one in the same second; those of a second that ends in
 /// between have a text of their own.
-fn of_a_denial(layer: &RateLimitLayer) -> u64 {
+fn of_a_denial<R: Reject<Full<Bytes>>>(layer: &RateLimitLayer<LocalLimiter, R>) -> u64 {
     let mut service = layer.layer(Roomy);
     let denials: Vec<_> = (0..3).map(|_| of_a_request(&mut service)).collect();
     assert!(denials.iter().all(|(_, status)| *status == 429));
@@ -431,6 +432,8 @@ fn a_denied_request_allocates_twice() {
     for quota in [Quota::per_minute(1), Quota::per_day(1)] {
         let layer = RateLimitLayer::new(quota, PeerIp);
         assert_eq!(of_a_denial(&layer), 2);
+        assert_eq!(of_a_denial(&layer.clone().rejection(PlainText)), 2);
+        assert_eq!(of_a_denial(&layer.rejection(Empty)), 2);
     }
 }
 

@@ -124,9 +124,10 @@ impl DescriptorSource {
                 info!("version {version:?} of the control plane's limits is in force: {limits}");
                 self.replace(rules);
             }
-            self.0.version.send_replace(Some(version));
             is_new
         });
+        // After the set is done, for all that wait for the version.
+        self.0.version.send_replace(Some(version));
         Ok(())
     }
 

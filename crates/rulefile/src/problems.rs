@@ -12,8 +12,14 @@ const MAX_LINE_CHARS: usize = 160;
 ///
 /// Codes from W31 on concern files of Envoy's reference service, which the package `tower-ratelimit-envoy` reads. A
 /// problem that both kinds of files can have has one code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProblemCode(&'static str);
+
+impl fmt::Debug for ProblemCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
 
 impl ProblemCode {
     /// The file's form: its syntax, its size, or a value of the wrong kind.

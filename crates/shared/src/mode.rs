@@ -240,7 +240,7 @@ fn obstacle(limits: &TierSet) -> Option<&'static str> {
         ),
         (
             has_any(limits, |quota| quota.calendar().is_some()),
-            "a quota of the calendar: only the store knows when its next window ends; accepted is strict mode",
+            "a quota of the calendar: only the store knows when its next window ends",
         ),
         (
             has_any(limits, Quota::is_uncapped),
@@ -304,7 +304,9 @@ impl Terms {
             return check_ahead(self.overdraft, limits);
         }
         match obstacle(limits) {
-            Some(what) => refuse(format!("leased mode with {what}")),
+            Some(what) => refuse(format!(
+                "leased mode with {what}; build the limiter with it, which then decides as in strict mode"
+            )),
             None => Ok(()),
         }
     }
@@ -313,7 +315,9 @@ impl Terms {
 /// Checks whether nodes can allow so many units of these quotas before they report them.
 fn check_ahead(units: u32, limits: &TierSet) -> Result<(), ConfigError> {
     if let Some(what) = obstacle(limits) {
-        return refuse(format!("eventual mode with {what}"));
+        return refuse(format!(
+            "eventual mode with {what}; accepted is strict mode"
+        ));
     }
     let tiers = limits
         .tiers()

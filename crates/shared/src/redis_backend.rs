@@ -143,6 +143,7 @@ impl Client for RedisClient {
         self.complex_values.contains(subject, now)
     }
 
+    /// Subjects go to a specialized script if it can decide about all of them, and if that cannot decide, to the general one.
     async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectResult> {
         let subjects = call.sent.subjects.iter().enumerate();
         let subjects = subjects.map(|(at, ops)| SubjectCall {

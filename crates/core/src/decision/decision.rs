@@ -336,7 +336,6 @@ impl Decision {
 
 /// Changes after the limiter decided: by time, leases, waits, blocks and excess.
 impl Decision {
-    /// [`set_tier`](Self::set_tier), for a decision that is moved anyway.
     #[inline]
     #[doc(hidden)]
     #[must_use]

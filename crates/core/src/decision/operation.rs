@@ -10,7 +10,8 @@ use crate::{decision::Receipt, error::LimiterError};
 /// [`Settle`](Self::Settle), [`Refund`](Self::Refund), [`Reset`](Self::Reset) and a
 /// [`Block`](Self::Block) that ends the block.
 ///
-/// It owns the receipt of an earlier charge, or borrows it, as an [`OpRef`].
+/// It owns the receipt of an earlier charge, or borrows it, as an [`OpRef`]. Where its use does not tell which, as in a
+/// `println!`, write `<Op>::Acquire(1)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Op<R = Receipt> {

@@ -344,9 +344,12 @@ impl Headers {
         if !decision.is_counted() {
             return;
         }
-        let mut decision = decision.clone();
-        decision.lengthen(self.draw_jitter());
-        Renderer::once(self).apply(&decision, StatusCode::OK, headers);
+        let mut later = None;
+        if decision.is_denied() {
+            later.insert(decision.clone()).lengthen(self.draw_jitter());
+        }
+        let shown = later.as_ref().unwrap_or(decision);
+        Renderer::once(self).apply(shown, StatusCode::OK, headers);
     }
 }
 

@@ -760,7 +760,8 @@ impl<T: Clone> ChangingLimits<T> {
         }
     }
 
-    /// Decides by the limits in force, which nothing replaces meanwhile. `decide` must not wait for who replaces them.
+    /// Decides by the limits in force. Nothing replaces changed ones meanwhile; a decision by the first ones, which have no
+    /// lock, may end after they were replaced. `decide` must not wait for who replaces them.
     pub(crate) fn decide<R>(&self, decide: impl FnOnce(&T) -> R) -> R {
         match self.first() {
             Some(first) => decide(first),

@@ -584,10 +584,20 @@ impl<B: RejectionBody> Reject<B> for Empty {
 }
 
 fn plain_text<B: RejectionBody>(rejection: &Rejection<'_>) -> Content<B> {
-    let words = rejection.kind().status().canonical_reason();
-    let words = format!("{}\n", words.unwrap_or_default()).into();
+    let words = Bytes::from_static(in_words(rejection.kind()).as_bytes());
     let content_type = const { HeaderValue::from_static("text/plain; charset=utf-8") };
     Content::new(rejection, content_type, words)
+}
+
+/// Whole lines, so that a denial allocates nothing for them.
+const fn in_words(kind: RejectionKind) -> &'static str {
+    match kind {
+        RejectionKind::Denied => "Too Many Requests\n",
+        RejectionKind::Banned => "Forbidden\n",
+        RejectionKind::KeyMissing => "Bad Request\n",
+        RejectionKind::KeyUnavailable => "Internal Server Error\n",
+        RejectionKind::LimiterFailed | RejectionKind::Shed => "Service Unavailable\n",
+    }
 }
 
 /// Room for what a rejection and the rate-limit fields need, so that the map is built once.

@@ -91,7 +91,11 @@ impl<B: Body + Unpin> DeclaredBody<B> {
             }
         }
         let patience = self.patience.as_mut().map(Pin::as_mut);
-        patience.map_or(Poll::Ready(()), |patience| patience.poll(cx))
+        let ended = patience.map_or(Poll::Ready(()), |patience| patience.poll(cx));
+        if ended.is_ready() {
+            self.patience = None;
+        }
+        ended
     }
 
     fn poll_frames(
@@ -129,6 +133,8 @@ impl<B: Body + Unpin> Body for DeclaredBody<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        // A reader that gave up early leaves its timer.
+        self.patience = None;
         if let Some(frame) = self.read.pop_front() {
             return Poll::Ready(Some(Ok(frame)));
         }

@@ -460,6 +460,7 @@ impl LocalLimiter {
         let op = charge.op.of_limit(0)?;
         if matches!(op, OpRef::Block(_)) {
             let limits = unpoisoned(self.0.limits.lock());
+            limits.choose(charge.tier, charge.class, op)?;
             let made = self.0.locked(&limits);
             made.map_err(|error| LimiterError::unsupported(error.to_string()))?;
         }
