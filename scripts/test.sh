@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs all tests, from whatever directory it is called: `bash scripts/test.sh`; `bash scripts/test.sh all` runs every test
-# without features, too, a thousand seeds of the simulation, ten times the random operations, and the tests of Redis also on Redis 8.
+# without features, too, a thousand seeds of the simulation, ten times the random operations and more, and the tests of Redis also on Redis 8.
 # On Debian it first installs what the tests need; elsewhere it names what is missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use http::{Response, StatusCode, request::Builder};
+use http::{HeaderMap, Response, StatusCode, request::Builder};
 use testkit::{Lines, Probe, answering, field, fields, get, now, send};
 use tower::Layer;
 use tower_ratelimit::{
-    ConfigErrorKind, Decision, Global, Header, Key, KeyErrorKind, Limiter, LocalLimiter,
+    ConfigErrorKind, Decision, Global, Header, Headers, Key, KeyErrorKind, Limiter, LocalLimiter,
     LocalStore, MissingKey, Quota, RateLimitLayer,
     clock::ManualClock,
     decision::Op,
@@ -400,6 +400,32 @@ fn limit_that_starts_a_block_does_not_overflow() {
     assert!(decision.is_denied());
     assert_eq!(decision.charged_by_each().collect::<Vec<_>>(), [0, 0]);
     assert_eq!(limiters[0].peek(&key, 0).remaining(), Some(1));
+}
+
+/// Denials alone have a jitter: this request passes, though one of its limits denies it.
+#[test]
+fn fields_of_an_allowed_request_have_no_jitter() {
+    let store = LocalStore::builder().clock(ManualClock::new());
+    let store = store.build().unwrap();
+    let limiters = ["a", "b"].map(|name| {
+        let quota = Quota::per_day(1).fixed_window().named(name);
+        LocalLimiter::builder(quota).build_in(&store).unwrap()
+    });
+    assert!(limiters[1].acquire(&Key::global(), 1).is_allowed());
+    let joint = JointLimiter::new(limiters.clone()).unwrap();
+    let key = Key::global();
+    let charge = |limit| Charge::new(&key, OpRef::Acquire(1)).limit(limit);
+    let charges = [charge(0), charge(1).overflows(true)];
+    let decision = now(joint.call(&Call::of(&charges)).into_future()).unwrap();
+    assert!(decision.is_allowed());
+    let headers = Headers::new().jitter(Duration::from_secs(1_000));
+    let shown = || {
+        let mut fields = HeaderMap::new();
+        headers.apply(&decision, &mut fields);
+        format!("{fields:?}")
+    };
+    let first = shown();
+    assert!((0..20).all(|_| shown() == first), "{first}");
 }
 
 #[test]

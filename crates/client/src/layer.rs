@@ -78,7 +78,7 @@ impl<P> PacerLayer<P> {
     }
 
     /// The units that a request costs, of the declared limit and of those that the server reports. Defaults
-    /// to 1.
+    /// to 1. Without effect beside [`units`](Self::units).
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.with(|calls| calls.cost = Some(Arc::new(cost)))
     }

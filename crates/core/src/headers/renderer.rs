@@ -344,9 +344,9 @@ impl Headers {
         if !decision.is_counted() {
             return;
         }
-        let mut later = None;
-        if decision.is_denied() {
-            later.insert(decision.clone()).lengthen(self.draw_jitter());
+        let (jitter, mut later) = (self.draw_jitter(), None);
+        if decision.is_denied() && !jitter.is_zero() {
+            later.insert(decision.clone()).lengthen(jitter);
         }
         let shown = later.as_ref().unwrap_or(decision);
         Renderer::once(self).apply(shown, StatusCode::OK, headers);
