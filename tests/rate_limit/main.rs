@@ -10,6 +10,7 @@ mod delayed_requests;
 #[cfg(feature = "rules")]
 mod dropped_and_panicking;
 mod final_costs;
+mod first_requests_decided_as_later_ones;
 #[cfg(feature = "governor")]
 mod governor;
 mod hyper;
@@ -21,7 +22,6 @@ mod logged_lines;
 #[cfg(feature = "tracing")]
 mod logged_mistakes;
 mod metrics_and_tracing;
-mod new_layer_decides_alike;
 mod overflow_action;
 mod priority;
 mod request_quotas;

@@ -13,7 +13,7 @@ use tower_ratelimit::{
 use crate::{
     scripts::{
         GENERAL,
-        recorded_writes::{Calls, Recorded},
+        script_write_recorder::{Calls, Recorded},
     },
     servers::Server,
     strict_mode_only::{leased_mode_refuses_a_change, only_strict_mode_counts, patient_store},

@@ -13,7 +13,7 @@ use tower_ratelimit::{
     shared::{Mode, RedisLimiterBuilder},
 };
 
-use crate::script_replies::{self, FakeServer};
+use crate::canned_script_replies::{self, FakeServer};
 
 async fn store(server: &Server) -> RedisStore {
     let store = RedisStore::builder().deadline(Duration::from_secs(20));
@@ -280,9 +280,9 @@ async fn a_denial_takes_no_longer_than_one_deadline() {
         }
         // One of a hundred a day comes back in a microsecond.
         let reply = if has("strict") {
-            script_replies::of_bucket(true, 86_400_000_000 - 864_000_000 + 1)
+            canned_script_replies::of_bucket(true, 86_400_000_000 - 864_000_000 + 1)
         } else {
-            script_replies::of_bucket(false, 7_000)
+            canned_script_replies::of_bucket(false, 7_000)
         };
         async move {
             tokio::time::sleep(takes).await;

@@ -39,7 +39,7 @@ use crate::{
     random_quotas::{Spec, any_move, uncapped},
     scripts::{
         GENERAL,
-        recorded_writes::{Calls, Recorded},
+        script_write_recorder::{Calls, Recorded},
     },
 };
 

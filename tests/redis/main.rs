@@ -5,7 +5,7 @@
 
 mod cached_denials;
 mod calendar;
-mod clock_set_later;
+mod canned_script_replies;
 mod differential;
 mod faults;
 mod fresh_counts_after_a_change;
@@ -19,18 +19,18 @@ mod operation_for_each_limit;
 #[cfg(feature = "rules")]
 #[path = "../rules/overflow_action_model.rs"]
 mod overflow_action_model;
-mod redis_values;
+mod redis_compare_and_swap;
 #[cfg(feature = "rules")]
 mod rules;
 #[cfg(feature = "rules")]
 mod rules_in_flight;
 mod runtimes;
-mod script_replies;
 mod scripts;
 #[cfg(feature = "llm")]
 mod spend;
 mod store;
 mod strict_mode_only;
+mod system_clock_set_after_start;
 mod tiers;
 mod vectors;
 

@@ -22,8 +22,8 @@ use tower_ratelimit::{
 };
 
 use crate::{
+    canned_script_replies::{self, FakeServer},
     overflow_action_model,
-    script_replies::{self, FakeServer},
 };
 
 fn store(url: &str) -> RedisStore {
@@ -334,7 +334,7 @@ async fn shadow_that_answers_after_the_response_is_settled_by_its_status() {
             Box::pin(async move {
                 let _answers = held.acquire().await;
                 let used = if is_denied { 86_400_000_000 } else { 7 };
-                Ok(script_replies::of_bucket(is_denied, used))
+                Ok(canned_script_replies::of_bucket(is_denied, used))
             })
         });
         let builder = RedisStore::builder().deadline(Duration::from_secs(20));

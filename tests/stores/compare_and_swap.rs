@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use proptest::{collection::vec, prelude::*};
-use testkit::{paused_clock::PausedClock, store_contract::quotas};
+use testkit::{store_contract::quotas, tokio_paused_clock::PausedClock};
 use tokio::time::advance;
 use tower_ratelimit::{
     Decision, Key, Limiter as _, OnFailure, Quota,

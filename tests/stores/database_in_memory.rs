@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use testkit::paused_clock::PausedClock;
+use testkit::tokio_paused_clock::PausedClock;
 use tokio::task::yield_now;
 use tower_ratelimit::{
     clock::{Clock, Timestamp},

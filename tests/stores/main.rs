@@ -14,7 +14,7 @@ mod wall_clock;
 
 use std::time::Duration;
 
-use testkit::{paused_clock::START, store_contract::StoreBench};
+use testkit::{store_contract::StoreBench, tokio_paused_clock::START};
 use tokio::time::advance;
 use tower_ratelimit::{
     AnyLimiter, OnFailure, Quota, RedisLimiter,

@@ -18,7 +18,7 @@ use tower_ratelimit_replay::timestamps;
 
 use crate::{
     check_response_charge::{self, ResponseCharge},
-    output::{ExplainedRequest, Findings, OutputFormat},
+    findings_report::{ExplainedRequest, Findings, OutputFormat},
 };
 
 #[derive(Debug, Args)]

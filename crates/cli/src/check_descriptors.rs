@@ -8,7 +8,7 @@ use tower_ratelimit_envoy::{
     protobuf_messages::{Entry, RateLimitDescriptor},
 };
 
-use crate::{check::Check, output::Findings};
+use crate::{check::Check, findings_report::Findings};
 
 /// Whether the files are Envoy's: one of them has a domain, or the arguments are for such files
 /// only.

@@ -5,8 +5,7 @@
 //! other programs need no process.
 
 mod check_response_charge;
-
-mod output;
+mod findings_report;
 
 mod check;
 #[cfg(feature = "serve")]
@@ -34,7 +33,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::
 
 use self::{
     check::Check,
-    output::{Findings, OK, USAGE},
+    findings_report::{FAULTS, Findings, OK, USAGE},
 };
 
 /// Limits of tower-ratelimit: check rule files, explain quotas, try both on access logs, and serve
@@ -195,7 +194,7 @@ fn run_command(
         #[cfg(feature = "serve")]
         Command::Healthcheck(arguments) => {
             let (line, is_ready) = healthcheck::healthcheck(&arguments);
-            Ok((line, if is_ready { OK } else { output::FAULTS }))
+            Ok((line, if is_ready { OK } else { FAULTS }))
         }
         #[cfg(feature = "serve")]
         Command::Gateway(service) => {

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use tower_ratelimit::{ClientIp, Quota};
 use tower_ratelimit_replay::{LeftOut, RequestPattern, Settings, StatusSet, html, replay, text};
 
-use crate::output::{FAULTS, OK};
+use crate::findings_report::{FAULTS, OK};
 
 /// More was limited than `--fail-above` allows.
 const ABOVE: u8 = 3;

@@ -14,8 +14,8 @@ use serde_json::Value;
 use tower_ratelimit_service::options::address;
 
 use crate::{
+    findings_report::counted,
     healthcheck::{connect, exchange},
-    output::counted,
 };
 
 /// The most bytes of a response.

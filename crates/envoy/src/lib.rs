@@ -62,7 +62,7 @@
 //! A module imports only from those above it, so this file can be read from the top.
 
 #[cfg(test)]
-mod committed_descriptors;
+mod protobuf_descriptor_reader;
 pub mod protobuf_messages;
 
 pub mod lyft;

@@ -468,7 +468,7 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::committed_descriptors::Described;
+    use crate::protobuf_descriptor_reader::Described;
 
     #[test]
     fn messages_are_as_described() {

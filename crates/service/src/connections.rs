@@ -1,7 +1,7 @@
 //! Connections: accepts them, reads them within limits, and closes them without losing a request.
 
 mod connection;
-mod request_body;
+mod request_body_draining;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -36,7 +36,7 @@ pub use self::of_files::listen_unix;
 use self::{connection::connection, slots::Slot};
 pub use self::{
     connection::{ConnectionLimits, MAX_CONNECTIONS, MAX_FIELDS},
-    request_body::RequestBody,
+    request_body_draining::RequestBody,
     slots::{ConnectionCounts, ConnectionSlots, KeyCounts, PerClient},
 };
 use crate::{

@@ -28,13 +28,13 @@ pub mod llm;
 pub mod network_delay;
 #[cfg(feature = "oracle")]
 pub mod oracle;
-pub mod paused_clock;
 pub mod random_keys;
 #[cfg(all(target_os = "linux", feature = "servers"))]
 pub mod servers;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 pub mod store_contract;
+pub mod tokio_paused_clock;
 pub mod vector_files;
 pub mod wall_clock_jumps;
 

@@ -21,7 +21,7 @@ use tower_ratelimit::{
 
 use super::load_through_fault::patient_store;
 use crate::{
-    script_replies::{self, FakeServer},
+    canned_script_replies::{self, FakeServer},
     servers::{Flow, Proxy, Server},
 };
 
@@ -110,13 +110,13 @@ async fn requests_that_time_out_unsent_are_not_counted() {
 fn busy(takes: Duration) -> FakeServer {
     let free_at = Mutex::new(Instant::now());
     FakeServer::new(move |words| {
-        let keys = script_replies::keys(words);
+        let keys = canned_script_replies::keys(words);
         let mut free_at = free_at.lock().unwrap();
         *free_at = (*free_at).max(Instant::now()) + takes;
         let answered_at = *free_at;
         async move {
             tokio::time::sleep_until(answered_at).await;
-            Ok(script_replies::of_buckets(keys))
+            Ok(canned_script_replies::of_buckets(keys))
         }
         .boxed()
     })
@@ -201,7 +201,7 @@ async fn decisions_without_redis_are_counted_by_their_reason() {
         if mood.load(Ordering::Relaxed) {
             return pending().boxed();
         }
-        ready(Ok(script_replies::of_alike(words))).boxed()
+        ready(Ok(canned_script_replies::of_alike(words))).boxed()
     });
     let store = RedisStore::builder().connection(server).unwrap();
     let builder = RedisLimiter::builder(LARGE).on_failure(OnFailure::local());

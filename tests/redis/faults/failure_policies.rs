@@ -28,7 +28,7 @@ use super::{
     timed_load::{Answer, sample},
 };
 use crate::{
-    script_replies::FakeServer,
+    canned_script_replies::FakeServer,
     servers::{Proxy, Server},
 };
 

@@ -11,7 +11,7 @@ use tower_ratelimit::{
     Decision, Key, OnFailure, Quota, RedisLimiter, RedisStore, decision::Op, limiter::Tier,
 };
 
-use crate::script_replies::{self, FakeServer};
+use crate::canned_script_replies::{self, FakeServer};
 
 /// How long a key is hot, in milliseconds.
 const HOT_FOR: u64 = 1_000;
@@ -24,7 +24,7 @@ async fn limiter(round_trip: Duration) -> (RedisLimiter, Distance) {
     let distance = Distance::new(Mutex::new(round_trip));
     let way = Arc::clone(&distance);
     let server = FakeServer::new(move |words| {
-        let (takes, answer) = (*way.lock().unwrap(), script_replies::of_alike(words));
+        let (takes, answer) = (*way.lock().unwrap(), canned_script_replies::of_alike(words));
         async move {
             sleep(takes).await;
             Ok(answer)

@@ -1,8 +1,8 @@
 //! A limit on concurrency that several nodes share through Redis.
 
-mod failures;
 mod lifetimes;
 mod long_and_short_responses;
+mod redis_failures;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use testkit::needs;
 
 use super::{
-    GENERAL, LONE_QUOTA, SEVERAL_QUOTAS,
-    recorded_writes::{Calls, Outcome, Recorded},
-    runner, runtime, words,
+    GENERAL, LONE_QUOTA, SEVERAL_QUOTAS, runner, runtime,
+    script_write_recorder::{Calls, Outcome, Recorded},
+    words,
 };
 use crate::servers::Server;
 

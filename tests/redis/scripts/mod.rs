@@ -2,7 +2,7 @@
 //! decide as the general one does, to the byte.
 
 mod many_keys;
-pub(crate) mod recorded_writes;
+pub(crate) mod script_write_recorder;
 mod specialized;
 
 use proptest::test_runner::{Config, TestRunner};

@@ -13,9 +13,9 @@ use self::{
     traces::trace,
 };
 use super::{
-    GENERAL,
-    recorded_writes::{Calls, Recorded},
-    runner, runtime, words,
+    GENERAL, runner, runtime,
+    script_write_recorder::{Calls, Recorded},
+    words,
 };
 use crate::servers::Server;
 

@@ -10,7 +10,7 @@ use tower_ratelimit::{Key, Quota, RedisLimiter, RedisStore, decision::Degradatio
 
 use super::{fault, patient};
 use crate::{
-    script_replies::{self, FakeServer},
+    canned_script_replies::{self, FakeServer},
     servers::Server,
 };
 
@@ -75,9 +75,9 @@ fn a_foreign_value_is_a_line() {
 fn a_proxy_that_splits_keys_is_logged() {
     let lines = lines(async {
         let server = FakeServer::new(|words| {
-            let keys = script_replies::keys(words);
+            let keys = canned_script_replies::keys(words);
             let reply = match keys {
-                1 => Ok(script_replies::of_buckets(1)),
+                1 => Ok(canned_script_replies::of_buckets(1)),
                 _ => crossed(),
             };
             async move { reply }.boxed()

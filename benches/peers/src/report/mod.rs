@@ -1,7 +1,7 @@
 //! Results of a run, as text, JSON and pictures.
 
+mod headline_results;
 mod plot;
-mod summary;
 mod text;
 
 use std::{fs, io, path::Path};
@@ -121,10 +121,13 @@ impl Report {
             serde_json::to_vec_pretty(self)?,
         )?;
         fs::write(directory.join("report.txt"), text::report(self))?;
-        fs::write(directory.join("summary.md"), summary::markdown(self))?;
-        fs::write(directory.join("unmet.md"), summary::unmet(self))?;
+        fs::write(
+            directory.join("summary.md"),
+            headline_results::markdown(self),
+        )?;
+        fs::write(directory.join("unmet.md"), headline_results::unmet(self))?;
         let mut pictures = Vec::new();
-        let overview = plot::overview(&summary::tables(self)).map_err(io::Error::other)?;
+        let overview = plot::overview(&headline_results::tables(self)).map_err(io::Error::other)?;
         pictures.push(("summary".to_owned(), overview));
         let bars = plot::bars(&self.tables).map_err(io::Error::other)?;
         for (number, drawn) in (1..).zip(bars) {

@@ -12,7 +12,7 @@ mod fake_llm_server;
 mod framing;
 mod gateway_process;
 mod header_fields;
-mod hosts;
+mod host_spellings;
 mod http2;
 mod in_flight;
 mod in_flight_in_redis;

@@ -29,11 +29,11 @@ use super::{
     rules,
 };
 use crate::{
-    committed_descriptors::Described,
     decide::{Modes, RateLimits},
     limit_source::DescriptorSource,
     limiters_by_period::Counters,
     lyft::Rules,
+    protobuf_descriptor_reader::Described,
     protobuf_messages::{
         Any, ClientNode, DescriptorConfig, DiscoveryRequest, DiscoveryResponse, Entry, ErrorDetail,
         RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, Struct, Unit,

@@ -26,7 +26,7 @@ use tokio::{
 };
 
 use super::{
-    request_body::RequestBody,
+    request_body_draining::RequestBody,
     slots::Slot,
     timeouts::{ConnectionTimer, HEADER_TIME, TimedIo},
 };

@@ -27,7 +27,7 @@ use super::{
     simulated_store::Rows,
     workload::Arrival,
 };
-use crate::paused_clock::PausedClock;
+use crate::tokio_paused_clock::PausedClock;
 
 /// How long nodes wait for the store.
 pub(super) const DEADLINE: Duration = Duration::from_millis(50);

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use super::{
     control_plane::{Plane, config},
-    service_under_control_plane::{Service, at},
+    service_harness::{Service, at},
 };
 
 const CONNECTED: &str = "ratelimit_config_connected";

@@ -9,7 +9,7 @@ use tower_ratelimit_envoy::protobuf_messages::ValueKind;
 
 use super::{
     control_plane::{Plane, TYPE_URL, config},
-    service_under_control_plane::{Service, at, send},
+    service_harness::{Service, at, send},
 };
 
 #[tokio::test]

@@ -2,8 +2,8 @@
 
 mod connection;
 mod control_plane;
-mod faults;
 mod files_and_control_plane_agree;
+mod invalid_limit_sets;
 mod limit_set_updates;
-mod service_under_control_plane;
+mod service_harness;
 mod tls;

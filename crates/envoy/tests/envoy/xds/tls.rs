@@ -11,7 +11,7 @@ use tower_ratelimit_envoy::xds::ControlPlane;
 
 use super::{
     control_plane::{Plane, config},
-    service_under_control_plane::{Service, at},
+    service_harness::{Service, at},
 };
 
 /// Makes the files of both ends.

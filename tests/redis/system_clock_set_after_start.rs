@@ -29,7 +29,7 @@ fn run_behind(test: &str, by: &str, redis: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("clock");
     fs::write(&file, format!("-{by}\n")).expect("a file of the clock");
-    let test = format!("clock_set_later::{test}");
+    let test = format!("system_clock_set_after_start::{test}");
     let mut command = Command::new(env::current_exe().expect("this test"));
     command
         .args(["--exact", &test, "--nocapture", "--test-threads=1"])

@@ -6,7 +6,7 @@ use tower_ratelimit_envoy::protobuf_messages::{
 
 use super::{
     control_plane::{Plane, config, resource},
-    service_under_control_plane::{Service, at},
+    service_harness::{Service, at},
 };
 
 /// A service with the limit `shop.user` of 3 units, one used.
