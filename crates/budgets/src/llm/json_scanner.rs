@@ -36,8 +36,8 @@ pub(super) struct JsonScanner {
     next: NodeId,
     /// The containers that are open within one that is skipped.
     skipped: u32,
+    /// The text or number that is being read.
     text: JsonText,
-    number: JsonNumber,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,9 +52,6 @@ enum State {
     InNumber,
     /// After a value, or within one that nobody wants.
     After,
-    InSkippedText {
-        escaped: bool,
-    },
     /// Within a container that nobody wants.
     Skipped,
 }
@@ -70,7 +67,6 @@ impl JsonScanner {
             next: NodeId::ROOT,
             skipped: 0,
             text: JsonText::new(),
-            number: JsonNumber::new(),
         }
     }
 
@@ -92,7 +88,6 @@ impl JsonScanner {
         while !bytes.is_empty() {
             bytes = match self.state {
                 State::InName | State::InText => self.read_text(bytes, paths, values),
-                State::InSkippedText { escaped } => self.skip_text(bytes, escaped),
                 State::Skipped => self.skip(bytes, values),
                 State::InNumber => self.read_number(bytes, paths, values),
                 State::Value | State::Name | State::Colon | State::After => {
@@ -159,20 +154,12 @@ impl JsonScanner {
         let target = paths.target(self.next);
         if let Some((text, rest)) = whole_text(bytes) {
             self.state = State::After;
-            match target {
-                Some(Target::Text | Target::Texts) => values.text(text.len() as u64),
-                Some(target @ (Target::Model | Target::Type)) if text.len() <= MAX_TEXT => {
-                    values.name(target, text);
-                }
-                _ => {}
-            }
+            let name = Some(text).filter(|text| text.len() <= MAX_TEXT);
+            found_text(target, (text.len() as u64, name), values);
             return rest;
         }
-        self.state = match target {
-            Some(target) if !target.is_number() => State::InText,
-            _ => State::InSkippedText { escaped: false },
-        };
         self.text.start();
+        self.state = State::InText;
         bytes
     }
 
@@ -186,8 +173,8 @@ impl JsonScanner {
         match byte {
             b'{' | b'[' => self.open(byte == b'[', paths),
             b'0'..=b'9' if paths.target(self.next).is_some_and(Target::is_number) => {
-                self.number = JsonNumber::new();
-                self.number.read(byte);
+                self.text.start();
+                self.text.push(&[byte]);
                 self.state = State::InNumber;
                 return self.read_number(rest, paths, values);
             }
@@ -275,28 +262,19 @@ impl JsonScanner {
         paths: &PathTrie,
         values: &mut impl FoundValues,
     ) -> &'b [u8] {
-        let target = paths.target(self.next);
-        let is_name = self.state == State::InName;
-        let is_counted = matches!(target, Some(Target::Text | Target::Texts));
-        let keeps = is_name || !is_counted;
-        let Some(rest) = self.text.read(bytes, keeps) else {
+        let Some(rest) = self.text.read(bytes) else {
             return &[];
         };
-        if is_name {
+        if self.state == State::InName {
             let name = self.text.whole().unwrap_or(b"*");
             self.next = child_of(paths, self.nodes[self.level()], name);
             self.state = State::Colon;
-            return rest;
-        }
-        self.state = State::After;
-        match target {
-            Some(_) if is_counted => values.text(self.text.length()),
-            Some(target) => {
-                if let Some(name) = self.text.whole() {
-                    values.name(target, name);
-                }
-            }
-            None => {}
+        } else if self.skipped > 0 {
+            self.state = State::Skipped;
+        } else {
+            self.state = State::After;
+            let text = (self.text.length, self.text.whole());
+            found_text(paths.target(self.next), text, values);
         }
         rest
     }
@@ -307,31 +285,18 @@ impl JsonScanner {
         paths: &PathTrie,
         values: &mut impl FoundValues,
     ) -> &'b [u8] {
-        let end = bytes.iter().position(|byte| !self.number.read(*byte));
+        let is_part = |byte: &u8| byte.is_ascii_digit() || b".eE+-".contains(byte);
+        let end = bytes.iter().position(|byte| !is_part(byte));
+        self.text.push(&bytes[..end.unwrap_or(bytes.len())]);
         let Some(end) = end else {
             return &[];
         };
         self.state = State::After;
-        if let (Some(value), Some(target)) = (self.number.value(), paths.target(self.next)) {
+        let value = self.text.whole().and_then(whole_number);
+        if let (Some(value), Some(target)) = (value, paths.target(self.next)) {
             values.number(target, value);
         }
         &bytes[end..]
-    }
-
-    fn skip_text<'b>(&mut self, bytes: &'b [u8], escaped: bool) -> &'b [u8] {
-        if escaped {
-            self.state = State::InSkippedText { escaped: false };
-            return &bytes[1..];
-        }
-        let Some(at) = memchr2(b'"', b'\\', bytes) else {
-            return &[];
-        };
-        self.state = match bytes[at] {
-            b'\\' => State::InSkippedText { escaped: true },
-            _ if self.skipped > 0 => State::Skipped,
-            _ => State::After,
-        };
-        &bytes[at + 1..]
     }
 
     /// Skips a container that nobody wants.
@@ -339,7 +304,8 @@ impl JsonScanner {
         for (at, byte) in bytes.iter().enumerate() {
             match byte {
                 b'"' => {
-                    self.state = State::InSkippedText { escaped: false };
+                    self.text.start();
+                    self.state = State::InText;
                     return &bytes[at + 1..];
                 }
                 b'{' | b'[' => self.skipped = self.skipped.saturating_add(1),
@@ -358,6 +324,19 @@ impl JsonScanner {
     }
 }
 
+/// Passes on a text of this length, whose bytes may be too many for a name.
+fn found_text(
+    target: Option<Target>,
+    (length, name): (u64, Option<&[u8]>),
+    values: &mut impl FoundValues,
+) {
+    match (target, name) {
+        (Some(Target::Text | Target::Texts), _) => values.text(length),
+        (Some(target @ (Target::Model | Target::Type)), Some(name)) => values.name(target, name),
+        _ => {}
+    }
+}
+
 /// The node of the member of this name. A member of the name `*` is no element.
 fn child_of(paths: &PathTrie, node: NodeId, name: &[u8]) -> NodeId {
     if name.len() > MAX_NAME || name == b"*" {
@@ -366,7 +345,7 @@ fn child_of(paths: &PathTrie, node: NodeId, name: &[u8]) -> NodeId {
     paths.child(node, name)
 }
 
-/// The most bytes that are kept: a model's name.
+/// The most bytes that are kept: a model's name, or a number.
 const MAX_TEXT: usize = 128;
 
 /// The string that begins here, if it ends in these bytes and has no escape, and the bytes behind its quote.
@@ -437,11 +416,6 @@ impl JsonText {
         self.high = 0;
     }
 
-    /// The bytes of the string after decoding.
-    const fn length(&self) -> u64 {
-        self.length
-    }
-
     /// The string, if all of it was kept.
     fn whole(&self) -> Option<&[u8]> {
         let length = usize::try_from(self.length).ok()?;
@@ -449,7 +423,7 @@ impl JsonText {
     }
 
     /// Reads up to the quote that ends the string. Returns the rest behind the quote, or `None` without one.
-    fn read<'b>(&mut self, mut bytes: &'b [u8], keeps: bool) -> Option<&'b [u8]> {
+    fn read<'b>(&mut self, mut bytes: &'b [u8]) -> Option<&'b [u8]> {
         loop {
             match self.escape {
                 Escape::None => {
@@ -457,7 +431,7 @@ impl JsonText {
                     let plain = end.map_or(bytes, |end| &bytes[..end]);
                     if !plain.is_empty() {
                         self.high = 0;
-                        self.push(plain, keeps);
+                        self.push(plain);
                     }
                     let end = end?;
                     let byte = bytes[end];
@@ -471,7 +445,7 @@ impl JsonText {
                     let (byte, rest) = bytes.split_first()?;
                     bytes = rest;
                     self.escape = Escape::None;
-                    self.unescape(*byte, keeps);
+                    self.unescape(*byte);
                 }
                 Escape::Digits { left, value } => {
                     let (byte, rest) = bytes.split_first()?;
@@ -483,14 +457,14 @@ impl JsonText {
                         self.escape = Escape::Digits { left, value };
                     } else {
                         self.escape = Escape::None;
-                        self.push_unit(value, keeps);
+                        self.push_unit(value);
                     }
                 }
             }
         }
     }
 
-    fn unescape(&mut self, byte: u8, keeps: bool) {
+    fn unescape(&mut self, byte: u8) {
         let decoded = match byte {
             b'u' => {
                 self.escape = Escape::Digits { left: 4, value: 0 };
@@ -504,11 +478,11 @@ impl JsonText {
             other => other,
         };
         self.high = 0;
-        self.push(&[decoded], keeps);
+        self.push(&[decoded]);
     }
 
     /// Adds a unit of UTF-16. A half that has no other half is no character, and adds nothing.
-    fn push_unit(&mut self, unit: u16, keeps: bool) {
+    fn push_unit(&mut self, unit: u16) {
         let high = std::mem::take(&mut self.high);
         if (0xd800..0xdc00).contains(&unit) {
             self.high = unit;
@@ -517,12 +491,12 @@ impl JsonText {
         let pair = [high, unit];
         let units = if high == 0 { &pair[1..] } else { &pair[..] };
         for decoded in char::decode_utf16(units.iter().copied()).flatten() {
-            self.push(decoded.encode_utf8(&mut [0; 4]).as_bytes(), keeps);
+            self.push(decoded.encode_utf8(&mut [0; 4]).as_bytes());
         }
     }
 
-    fn push(&mut self, bytes: &[u8], keeps: bool) {
-        if keeps && let Ok(start) = usize::try_from(self.length) {
+    fn push(&mut self, bytes: &[u8]) {
+        if let Ok(start) = usize::try_from(self.length) {
             let end = start.saturating_add(bytes.len());
             if let Some(room) = self.kept.get_mut(start..end) {
                 room.copy_from_slice(bytes);
@@ -532,102 +506,29 @@ impl JsonText {
     }
 }
 
-/// A whole number that is being read, in any spelling: `1000`, `1000.0` and `1e3` are one. It survives a split at any byte.
-#[derive(Debug)]
-struct JsonNumber {
-    /// The digits so far, without the zeros at their end.
-    digits: u64,
-    /// The zeros behind them.
-    zeros: u16,
-    /// The digits behind the point.
-    decimals: u16,
-    exponent: u16,
-    part: Part,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Whole,
-    Decimals,
-    Exponent {
-        is_negative: bool,
-    },
-    /// No number, or one that is too large.
-    Unreadable,
-}
-
-impl JsonNumber {
-    const fn new() -> Self {
-        Self {
-            digits: 0,
-            zeros: 0,
-            decimals: 0,
-            exponent: 0,
-            part: Part::Whole,
-        }
+/// A whole number in any spelling: `1000`, `1000.0` and `1e3` are one. `None` if it is not whole, or too large.
+fn whole_number(text: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(text).ok()?;
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (whole, decimals) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = whole.bytes().chain(decimals.bytes());
+    // Without them the last digit is no 0, so that a negative power leaves a fraction.
+    let zeros = digits
+        .clone()
+        .rev()
+        .take_while(|digit| *digit == b'0')
+        .count();
+    let mut digits = digits.take(whole.len() + decimals.len() - zeros);
+    let number = digits.try_fold(0_u64, |number, digit| {
+        let digit = char::from(digit).to_digit(10)?;
+        number.checked_mul(10)?.checked_add(digit.into())
+    })?;
+    if number == 0 {
+        return Some(0);
     }
-
-    /// Reads a byte. Returns whether it belongs to the number.
-    fn read(&mut self, byte: u8) -> bool {
-        let read = match (byte, self.part) {
-            (b'0'..=b'9', Part::Unreadable) => Some(()),
-            (b'0'..=b'9', Part::Exponent { .. }) => self.push_exponent(byte - b'0'),
-            (b'0'..=b'9', _) => self.push(byte - b'0'),
-            (b'.', Part::Whole) => self.begin(Part::Decimals),
-            (b'e' | b'E', Part::Whole | Part::Decimals) => {
-                self.begin(Part::Exponent { is_negative: false })
-            }
-            (b'-', Part::Exponent { .. }) => self.begin(Part::Exponent { is_negative: true }),
-            (b'+', Part::Exponent { .. }) => Some(()),
-            (b'.' | b'e' | b'E' | b'+' | b'-', _) => None,
-            _ => return false,
-        };
-        if read.is_none() {
-            self.part = Part::Unreadable;
-        }
-        true
-    }
-
-    const fn begin(&mut self, part: Part) -> Option<()> {
-        self.part = part;
-        Some(())
-    }
-
-    fn push_exponent(&mut self, digit: u8) -> Option<()> {
-        let exponent = self.exponent.checked_mul(10)?;
-        self.exponent = exponent.checked_add(u16::from(digit))?;
-        Some(())
-    }
-
-    fn push(&mut self, digit: u8) -> Option<()> {
-        let is_decimal = self.part == Part::Decimals;
-        self.decimals = self.decimals.checked_add(u16::from(is_decimal))?;
-        if digit == 0 {
-            self.zeros = self.zeros.checked_add(1)?;
-            return Some(());
-        }
-        if self.digits > 0 {
-            let scale = 10_u64.checked_pow(u32::from(self.zeros) + 1)?;
-            self.digits = self.digits.checked_mul(scale)?;
-        }
-        self.digits = self.digits.checked_add(u64::from(digit))?;
-        self.zeros = 0;
-        Some(())
-    }
-
-    /// The number; `None` if it is not whole, or too large.
-    fn value(&self) -> Option<u64> {
-        let exponent = match self.part {
-            Part::Unreadable => return None,
-            _ if self.digits == 0 => return Some(0),
-            Part::Exponent { is_negative: true } => -i32::from(self.exponent),
-            _ => i32::from(self.exponent),
-        };
-        // The last digit is no 0, so that a negative power leaves a fraction.
-        let power = i32::from(self.zeros) - i32::from(self.decimals) + exponent;
-        let scale = 10_u64.checked_pow(u32::try_from(power).ok()?)?;
-        self.digits.checked_mul(scale)
-    }
+    // Both are at most `MAX_TEXT`.
+    let power = i64::from(exponent.parse::<i32>().ok()?) + zeros as i64 - decimals.len() as i64;
+    number.checked_mul(10_u64.checked_pow(u32::try_from(power).ok()?)?)
 }
 
 const MAX_SEGMENTS: usize = 8;
@@ -852,12 +753,10 @@ impl PathTrie {
 
 #[cfg(test)]
 mod tests {
-    use super::JsonNumber;
+    use super::whole_number;
 
     fn of(text: &str) -> Option<u64> {
-        let mut number = JsonNumber::new();
-        assert!(text.bytes().all(|byte| number.read(byte)), "{text}");
-        number.value()
+        whole_number(text.as_bytes())
     }
 
     #[test]
