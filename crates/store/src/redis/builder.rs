@@ -12,9 +12,9 @@ use redis::{ConnectionInfo, aio::ConnectionLike};
 #[cfg(feature = "redis-tls")]
 use super::connection::Pem;
 use super::{
-    RedisStore, Servers, StoreState,
+    RedisStore, Servers,
     address::{Address, bad, unusable},
-    cluster::{Cluster, Seeds},
+    cluster::Cluster,
     connection::{self, Connector, Credentials, StoreCommon, Transport},
     pipeline::Pipeline,
 };
@@ -235,25 +235,19 @@ impl RedisStoreBuilder {
         self.check()?;
         connection::provide_crypto();
         check_credentials(&address, &self.credentials)?;
-        let credentials = Arc::new(self.credentials.clone());
-        let timeout = self.connect_timeout;
         let shown = address.shown();
         let opener = match address {
             Address::Server(server) if self.sharding_proxy => {
-                Connector::server(connection::without_name(server), credentials, timeout)
+                Connector::server(connection::without_name(server))
             }
-            Address::Server(server) => Connector::server(server, credentials, timeout),
+            Address::Server(server) => Connector::server(server),
             Address::Sentinel(sentinels) => {
                 connection::check_seeds(&sentinels.addresses)?;
-                Connector::sentinels(sentinels, credentials, timeout)
+                Connector::sentinels(sentinels)
             }
             Address::Cluster(servers) => {
                 connection::check_seeds(&servers)?;
-                let seeds = Seeds {
-                    servers,
-                    credentials,
-                };
-                let cluster = |common| Servers::Cluster(Cluster::new(seeds, timeout, common));
+                let cluster = |common| Servers::Cluster(Cluster::new(servers, common));
                 return Ok(self.build(shown, Home::own(), cluster));
             }
         };
@@ -274,19 +268,21 @@ impl RedisStoreBuilder {
         servers: impl FnOnce(Arc<StoreCommon>) -> Servers,
     ) -> RedisStore {
         let common = Arc::new(StoreCommon {
+            address,
             prefix: self.prefix,
             deadline: self.deadline,
+            connect_timeout: self.connect_timeout,
+            credentials: Arc::new(self.credentials),
             has_sharding_proxy: self.sharding_proxy,
+            is_split: AtomicBool::new(self.sharding_proxy),
             home,
             scripts: Mutex::default(),
             watch: StoreWatch::new(Owner::Redis, self.on_health_change),
         });
-        RedisStore::new(StoreState {
-            address,
+        RedisStore {
             servers: servers(Arc::clone(&common)),
             common,
-            is_split: AtomicBool::new(self.sharding_proxy),
-        })
+        }
     }
 }
 

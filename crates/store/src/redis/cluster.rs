@@ -31,7 +31,7 @@ use redis::{Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisRes
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    connection::{self, ClusterEntry, Connector, Credentials, StoreCommon, Transport},
+    connection::{self, ClusterEntry, Connector, StoreCommon, Transport},
     pipeline::{CallProgress, Membership, Pipeline, Siblings},
     script::Script,
 };
@@ -56,8 +56,8 @@ const MOVING_PAUSE: Duration = Duration::from_millis(10);
 /// to whichever configured address responds first.
 pub(super) struct Cluster {
     this: Weak<Self>,
-    seeds: Seeds,
-    connect_timeout: Duration,
+    /// The configured addresses, with the user and the encryption for all servers.
+    seeds: Vec<ConnectionInfo>,
     common: Arc<StoreCommon>,
     map: RwLock<SlotMap>,
     fetches: Mutex<Fetches>,
@@ -73,13 +73,9 @@ struct Fetches {
 }
 
 impl Cluster {
-    pub(super) fn new(
-        seeds: Seeds,
-        connect_timeout: Duration,
-        common: Arc<StoreCommon>,
-    ) -> Arc<Self> {
+    pub(super) fn new(seeds: Vec<ConnectionInfo>, common: Arc<StoreCommon>) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
-            let opener = Connector::Entry(this.clone(), connect_timeout);
+            let opener = Connector::Entry(this.clone());
             let membership = Membership {
                 cluster: this.clone(),
                 address: None,
@@ -88,7 +84,6 @@ impl Cluster {
             Self {
                 this: Weak::clone(this),
                 seeds,
-                connect_timeout,
                 common,
                 map: RwLock::new(SlotMap::of(Arc::new(entry), false)),
                 fetches: Mutex::default(),
@@ -185,9 +180,7 @@ impl Cluster {
     }
 
     fn member(&self, address: ServerAddress) -> Option<Arc<Pipeline>> {
-        let (server, credentials) = (self.seeds.at(&address)?, &self.seeds.credentials);
-        let opener =
-            Connector::server(server, Arc::clone(credentials), self.connect_timeout).ok()?;
+        let opener = Connector::server(self.info_of(&address)?).ok()?;
         let membership = Membership {
             cluster: self.this.clone(),
             address: Some(address),
@@ -234,11 +227,11 @@ impl Cluster {
                 let live = server.link.live(&mut number).await.ok()?;
                 fetch_slots(&live.wire, host).await.ok()
             };
-            if let Ok(Some(ranges)) = timeout(self.connect_timeout, fetch).await {
+            if let Ok(Some(ranges)) = timeout(self.common.connect_timeout, fetch).await {
                 return Some(ranges);
             }
         }
-        let (_, ranges) = self.seeds.connect().await.ok()?;
+        let (_, ranges) = self.connect().await.ok()?;
         Some(ranges)
     }
 
@@ -351,14 +344,14 @@ impl Siblings for Cluster {
 
 impl ClusterEntry for Cluster {
     fn seed(&self) -> &ConnectionAddr {
-        self.seeds.servers[0].addr()
+        self.seeds[0].addr()
     }
 
     /// Applies the slot map that the server reports before the connection is used.
     fn open(&self) -> BoxFuture<'_, RedisResult<Transport>> {
         Box::pin(async {
             let number = self.begin_fetch();
-            let (wire, ranges) = self.seeds.connect().await?;
+            let (wire, ranges) = self.connect().await?;
             self.apply(number, &ranges);
             Ok(wire)
         })
@@ -438,19 +431,14 @@ impl SlotMap {
     }
 }
 
-/// The configured addresses of a cluster, with the user and the encryption for all of its servers.
-pub(super) struct Seeds {
-    pub(super) servers: Vec<ConnectionInfo>,
-    pub(super) credentials: Arc<Credentials>,
-}
-
-impl Seeds {
+/// Its servers' addresses.
+impl Cluster {
     /// Opens a connection to the server that responds first, and fetches the slot ranges from it.
     async fn connect(&self) -> RedisResult<(Transport, Vec<SlotRange>)> {
-        let each = self.servers.iter().map(|seed| {
+        let each = self.seeds.iter().map(|seed| {
             let attempt = async {
                 let server = connection::with_tcp_settings(seed.clone());
-                let wire = connection::server(&server, &self.credentials).await?;
+                let wire = connection::server(&server, &self.common.credentials).await?;
                 let ranges = fetch_slots(&wire, host_of(seed)).await?;
                 Ok((wire, ranges))
             };
@@ -459,9 +447,9 @@ impl Seeds {
         select_ok(each).await.map(|(first, _)| first)
     }
 
-    /// Returns another address with this user, encryption and protocol.
-    fn at(&self, address: &ServerAddress) -> Option<ConnectionInfo> {
-        let seed = self.servers.first()?;
+    /// Returns another address with the user, encryption and protocol of all.
+    fn info_of(&self, address: &ServerAddress) -> Option<ConnectionInfo> {
+        let seed = self.seeds.first()?;
         let mut place = seed.addr().clone();
         match &mut place {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -78,7 +78,7 @@ struct Attempt {
 impl Connection {
     pub(super) fn new(opener: Connector, common: Arc<StoreCommon>) -> Self {
         Self {
-            attempts: Solo::new(opener.attempt_limit()),
+            attempts: Solo::new(opener.attempt_limit(&common)),
             opener,
             common,
             state: Mutex::default(),
@@ -128,8 +128,8 @@ impl Connection {
         attempt.map(|attempt| now - attempt.started_at)
     }
 
-    pub(super) const fn attempt_limit(&self) -> Duration {
-        self.opener.attempt_limit()
+    pub(super) fn attempt_limit(&self) -> Duration {
+        self.opener.attempt_limit(&self.common)
     }
 
     /// Closes the connection if it still has this number. A connection that was handed in stays,
@@ -178,7 +178,7 @@ impl Connection {
 
     async fn connect(self: Arc<Self>, run: Run, sender: oneshot::Sender<Result<Live, StoreError>>) {
         let common = &self.common;
-        let outcome = self.opener.open().await.map(|wire| Live {
+        let outcome = self.opener.open(common).await.map(|wire| Live {
             number: run.number(),
             wire: Arc::new(wire),
             loads: Loads::new(Arc::clone(&common.watch), common.has_sharding_proxy),
@@ -207,11 +207,18 @@ impl Connection {
 
 /// The settings of a store, and the counters and listeners for all of its servers.
 pub(super) struct StoreCommon {
+    /// Without user and password.
+    pub(super) address: String,
     pub(super) prefix: String,
     pub(super) deadline: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) credentials: Arc<Credentials>,
     /// Whether the address is a proxy that sends each command to the server of its first key. `SCRIPT
     /// LOAD`, which has no key, would reach one server only.
     pub(super) has_sharding_proxy: bool,
+    /// Whether keys are spread over servers behind the address, so that each call carries one
+    /// subject.
+    pub(super) is_split: AtomicBool,
     /// The runtime on which connections are opened and live.
     pub(super) home: Home,
     /// The scripts used by the store's limiters.
@@ -240,65 +247,53 @@ pub(super) trait ClusterEntry: Send + Sync {
     fn open(&self) -> BoxFuture<'_, RedisResult<Transport>>;
 }
 
-/// How connections are opened, each with the longest time for one.
-#[derive(Clone)]
+/// How connections are opened.
 pub(super) enum Connector {
-    Server(Box<ConnectionInfo>, Arc<Credentials>, Duration),
+    Server(Box<ConnectionInfo>),
     /// Connects to the configured address of a cluster that responds first.
-    Entry(Weak<dyn ClusterEntry>, Duration),
-    Sentinel(Box<Sentinels>, Arc<Credentials>, Duration),
+    Entry(Weak<dyn ClusterEntry>),
+    Sentinel(Box<Sentinels>),
     /// A connection that was handed in. It reconnects by itself.
     Given(Transport),
 }
 
 impl Connector {
-    pub(super) fn server(
-        server: ConnectionInfo,
-        credentials: Arc<Credentials>,
-        timeout: Duration,
-    ) -> RedisResult<Self> {
+    pub(super) fn server(server: ConnectionInfo) -> RedisResult<Self> {
         let server = with_tcp_settings(server);
         Client::open(server.clone())?;
-        Ok(Self::Server(Box::new(server), credentials, timeout))
+        Ok(Self::Server(Box::new(server)))
     }
 
-    pub(super) fn sentinels(
-        sentinels: Sentinels,
-        credentials: Arc<Credentials>,
-        timeout: Duration,
-    ) -> RedisResult<Self> {
+    pub(super) fn sentinels(sentinels: Sentinels) -> RedisResult<Self> {
         sentinel_client(&sentinels, &Login::default())?;
-        Ok(Self::Sentinel(Box::new(sentinels), credentials, timeout))
+        Ok(Self::Sentinel(Box::new(sentinels)))
     }
 
     /// The longest time for opening a connection.
-    const fn limit(&self) -> Duration {
+    fn limit(&self, common: &StoreCommon) -> Duration {
+        let timeout = common.connect_timeout;
         match self {
-            Self::Server(_, _, timeout) => *timeout,
-            Self::Entry(_, timeout) | Self::Sentinel(_, _, timeout) => {
-                timeout.saturating_mul(CONNECTIONS_IN_A_ROW)
-            }
+            Self::Server(_) => timeout,
+            Self::Entry(_) | Self::Sentinel(_) => timeout.saturating_mul(CONNECTIONS_IN_A_ROW),
             // The connection is open already.
             Self::Given(_) => Duration::from_millis(100),
         }
     }
 
     /// Time from the start of an attempt until it is given a replacement.
-    pub(super) const fn attempt_limit(&self) -> Duration {
-        self.limit().saturating_mul(2)
+    fn attempt_limit(&self, common: &StoreCommon) -> Duration {
+        self.limit(common).saturating_mul(2)
     }
 
-    async fn open(&self) -> Result<Transport, StoreError> {
-        let limit = self.limit();
+    async fn open(&self, common: &StoreCommon) -> Result<Transport, StoreError> {
+        let (limit, credentials) = (self.limit(common), &common.credentials);
         match self {
-            Self::Server(info, credentials, _) => {
-                limited(limit, server(info, credentials), info.addr()).await
-            }
-            Self::Entry(cluster, _) => match cluster.upgrade() {
+            Self::Server(info) => limited(limit, server(info, credentials), info.addr()).await,
+            Self::Entry(cluster) => match cluster.upgrade() {
                 Some(cluster) => limited(limit, cluster.open(), cluster.seed()).await,
                 None => Err(StoreError::abandoned()),
             },
-            Self::Sentinel(sentinels, credentials, _) => {
+            Self::Sentinel(sentinels) => {
                 let first = sentinels.addresses[0].addr();
                 limited(limit, master(sentinels, credentials), first).await
             }

@@ -30,10 +30,7 @@ mod tests;
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -69,16 +66,11 @@ use tower_ratelimit_core::{
 /// and without one. Each store has such a thread, so let limiters share one store.
 #[derive(Clone)]
 pub struct RedisStore {
-    shared: Arc<StoreState>,
+    common: Arc<StoreCommon>,
+    servers: Servers,
 }
 
 impl RedisStore {
-    fn new(shared: StoreState) -> Self {
-        Self {
-            shared: Arc::new(shared),
-        }
-    }
-
     /// Creates the store at this address, with the defaults of the [builder](Self::builder).
     ///
     /// Checks the address and returns. The first request connects, so a server can start while
@@ -156,16 +148,16 @@ impl RedisStore {
 
     /// Whether Redis works, as shown by the calls so far. Sends nothing.
     pub fn health(&self) -> StoreHealth {
-        let health = match &self.shared.servers {
+        let health = match &self.servers {
             Servers::One(server) => server.breaker().health(),
             Servers::Cluster(cluster) => cluster.health(),
         };
-        self.shared.common.watch.with_strain(health)
+        self.common.watch.with_strain(health)
     }
 
     /// Counters of the calls so far, for metrics.
     pub fn stats(&self) -> StoreStats {
-        self.shared.common.watch.counters.read()
+        self.common.watch.counters.read()
     }
 
     /// Connects if necessary, and tests whether Redis lets a limiter do all that it needs. For a
@@ -182,7 +174,7 @@ impl RedisStore {
     /// The failure that a call would have.
     pub async fn check(&self) -> Result<(), StoreError> {
         let check = async {
-            match &self.shared.servers {
+            match &self.servers {
                 Servers::One(server) => server.check().await,
                 Servers::Cluster(cluster) => cluster.check().await,
             }
@@ -198,7 +190,7 @@ impl RedisStore {
     ///
     /// The first failure to connect. That connection stays as it was.
     pub async fn reconnect(&self) -> Result<(), StoreError> {
-        let servers = self.shared.servers.all();
+        let servers = self.servers.all();
         let each = join_all(servers.iter().map(|server| server.link.renew()));
         let each = self.home().within(each).await;
         each.into_iter().try_for_each(|outcome| outcome)
@@ -207,25 +199,25 @@ impl RedisStore {
     /// The beginning of all key names.
     #[doc(hidden)]
     pub fn prefix(&self) -> &str {
-        &self.shared.common.prefix
+        &self.common.prefix
     }
 
     #[doc(hidden)]
     pub fn deadline(&self) -> Duration {
-        self.shared.common.deadline
+        self.common.deadline
     }
 
     /// Returns the error with which a call about this key would fail at once, if any. Sends
     /// nothing.
     #[doc(hidden)]
     pub fn refusal(&self, key: &[u8]) -> Option<StoreError> {
-        self.shared.servers.of(key).refusal()
+        self.servers.of(key).refusal()
     }
 
     /// Returns the error with which every call would fail at once, if any.
     #[doc(hidden)]
     pub fn refusal_of_all(&self) -> Option<StoreError> {
-        let servers = self.shared.servers.all();
+        let servers = self.servers.all();
         let refusals: Option<Vec<_>> = servers.iter().map(|server| server.refusal()).collect();
         refusals?.pop()
     }
@@ -233,13 +225,13 @@ impl RedisStore {
     /// The runtime for tasks that call the store.
     #[doc(hidden)]
     pub fn home(&self) -> &Home {
-        &self.shared.common.home
+        &self.common.home
     }
 
     /// Registers a script that a limiter of this store uses: trials load it.
     #[doc(hidden)]
     pub fn use_script(&self, script: &Script) {
-        let mut scripts = unpoisoned(self.shared.common.scripts.lock());
+        let mut scripts = unpoisoned(self.common.scripts.lock());
         if !scripts.iter().any(|known| known.is_same(script)) {
             scripts.push(script.clone());
         }
@@ -248,15 +240,14 @@ impl RedisStore {
     /// Whether one call can carry many subjects. A cluster has them on different servers.
     #[doc(hidden)]
     pub fn can_batch_subjects(&self) -> bool {
-        matches!(self.shared.servers, Servers::One(_))
-            && !self.shared.is_split.load(Ordering::Relaxed)
+        matches!(self.servers, Servers::One(_)) && !self.common.is_split.load(Ordering::Relaxed)
     }
 
     /// Records that several servers are behind the store's address: from now on each call carries
     /// one subject.
     #[doc(hidden)]
     pub fn stop_batching_subjects(&self) {
-        if !self.shared.is_split.swap(true, Ordering::Relaxed) {
+        if !self.common.is_split.swap(true, Ordering::Relaxed) {
             let text = "behind the address of Redis there are many servers, as it answered CROSSSLOT: \
                 from now on each subject is asked about in a call of its own; say so at once with \
                 RedisStoreBuilder::sharding_proxy, or --redis-sharding-proxy of the command";
@@ -267,7 +258,7 @@ impl RedisStore {
     /// How long a response takes now; `None` without a connection.
     #[doc(hidden)]
     pub fn expected(&self) -> Option<Duration> {
-        match &self.shared.servers {
+        match &self.servers {
             Servers::One(server) => server.expected(),
             Servers::Cluster(cluster) => cluster.expected(),
         }
@@ -277,11 +268,11 @@ impl RedisStore {
     #[doc(hidden)]
     pub fn record_degraded(&self, error: &StoreError) {
         // Whether the breaker has reported the failure of calls with this error.
-        let has_reported = match &self.shared.servers {
+        let has_reported = match &self.servers {
             Servers::One(server) => server.breaker().is_open(),
             Servers::Cluster(_) => error.kind() == StoreErrorKind::BreakerOpen,
         };
-        (self.shared.common.watch).record_degraded(error, has_reported);
+        (self.common.watch).record_degraded(error, has_reported);
     }
 
     /// Runs `script` on the values of `keys`: one round trip, at most the deadline. With `until` it waits for a place
@@ -295,13 +286,13 @@ impl RedisStore {
         keys: &[&[u8]],
         args: &[A],
     ) -> Result<Value, StoreError> {
-        let common = &self.shared.common;
+        let common = &self.common;
         let key = keys.first().copied().unwrap_or_default();
         let command = Arc::new(script.call(keys, args));
         let began_at = Instant::now();
         let times = (began_at, until);
         let call = async {
-            match &self.shared.servers {
+            match &self.servers {
                 Servers::One(server) => {
                     let progress = CallProgress::new(times);
                     server.attempt(script, command, progress).await
@@ -318,23 +309,15 @@ impl RedisStore {
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
-            .field("address", &self.shared.address)
-            .field("prefix", &self.shared.common.prefix)
-            .field("deadline", &self.shared.common.deadline)
+            .field("address", &self.common.address)
+            .field("prefix", &self.common.prefix)
+            .field("deadline", &self.common.deadline)
             .field("health", &self.health())
             .finish_non_exhaustive()
     }
 }
 
-struct StoreState {
-    address: String,
-    common: Arc<StoreCommon>,
-    servers: Servers,
-    /// Whether keys are spread over servers behind the address, so that each call carries one
-    /// subject.
-    is_split: AtomicBool,
-}
-
+#[derive(Clone)]
 enum Servers {
     One(Arc<Pipeline>),
     Cluster(Arc<Cluster>),

@@ -705,7 +705,7 @@ mod tests {
     use super::*;
     use crate::{
         health::{Owner, StoreWatch},
-        redis::{RedisStore, Servers, StoreState, connection::Transport},
+        redis::{RedisStore, Servers, connection::Transport},
         runtime_thread::Home,
     };
 
@@ -719,22 +719,25 @@ mod tests {
                 Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
             ))
         });
+        let deadline = Duration::from_secs(10);
         let common = Arc::new(StoreCommon {
+            address: String::new(),
             prefix: String::new(),
-            deadline: Duration::from_secs(10),
+            deadline,
+            connect_timeout: deadline,
+            credentials: Arc::default(),
             has_sharding_proxy: false,
+            is_split: AtomicBool::new(false),
             home,
             scripts: Mutex::default(),
             watch: StoreWatch::new(Owner::Redis, None),
         });
         let opener = Connector::Given(Transport::Given(Arc::new(server)));
         let pipeline = Pipeline::new(Arc::clone(&common), opener, None);
-        let store = RedisStore::new(StoreState {
-            address: String::new(),
+        let store = RedisStore {
             common,
             servers: Servers::One(Arc::new(pipeline)),
-            is_split: AtomicBool::new(false),
-        });
+        };
         let script = Script::new("return 1");
         let outcome = store.call(None, &script, &[b"a"], &["1"]).await;
         let kind = outcome.expect_err("the connection has ended").kind();

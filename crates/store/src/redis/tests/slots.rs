@@ -2,7 +2,7 @@
 
 use std::{
     iter::once,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -12,8 +12,7 @@ use crate::{
     error::{Redirect, ServerAddress, StoreError},
     health::{Owner, StoreWatch},
     redis::{
-        cluster::{Cluster, Seeds},
-        cluster::{SlotRange, parse_slot_ranges, slot_of},
+        cluster::{Cluster, SlotRange, parse_slot_ranges, slot_of},
         connection::StoreCommon,
         pipeline::Siblings as _,
     },
@@ -121,19 +120,20 @@ fn invalid_entries_of_a_slot_map_are_skipped() {
 
 /// A cluster without a connection: its map has the redirections only.
 fn cluster() -> Arc<Cluster> {
-    let seeds = Seeds {
-        servers: vec!["redis://127.0.0.1:1".into_connection_info().unwrap()],
-        credentials: Arc::default(),
-    };
+    let seeds = vec!["redis://127.0.0.1:1".into_connection_info().unwrap()];
     let common = StoreCommon {
+        address: String::new(),
         prefix: "rl".to_owned(),
         deadline: Duration::from_secs(1),
+        connect_timeout: Duration::from_secs(1),
+        credentials: Arc::default(),
         has_sharding_proxy: false,
+        is_split: AtomicBool::new(false),
         home: Home::of_callers(),
         scripts: Mutex::default(),
         watch: StoreWatch::new(Owner::Redis, None),
     };
-    Cluster::new(seeds, Duration::from_secs(1), Arc::new(common))
+    Cluster::new(seeds, Arc::new(common))
 }
 
 /// Each name costs the thread that drives all connections the time to compute its slot.
