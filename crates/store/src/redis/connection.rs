@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -50,21 +50,60 @@ pub(super) struct Connection {
 
 #[derive(Default)]
 struct State {
-    live: Option<Live>,
+    live: Option<Arc<Live>>,
     /// The latest attempt to connect; it has ended unless its task still runs.
     attempt: Option<Attempt>,
 }
 
 /// An open connection that has shown no failure, and its number.
-#[derive(Clone)]
 pub(super) struct Live {
     pub(super) number: u64,
     pub(super) wire: Arc<Transport>,
-    pub(super) loads: Arc<Loads>,
+    pub(super) common: Arc<StoreCommon>,
+    /// The last load of each script, by its digest.
+    loads: Mutex<HashMap<Arc<str>, Load>>,
+}
+
+/// The load of a script. One call begins it, and all others wait for it.
+type Load = Shared<BoxFuture<'static, RedisResult<()>>>;
+
+impl Live {
+    /// The last load of a script over this connection, if it has ended.
+    pub(super) fn ended_load(&self, script: &Script) -> Option<Load> {
+        let loads = unpoisoned(self.loads.lock());
+        let last = loads.get(&script.digest);
+        last.filter(|last| last.peek().is_some()).cloned()
+    }
+
+    /// Loads the script, unless a load of it is under way, or another than the `known` one has succeeded. A proxy would
+    /// load it into one of its servers only.
+    pub(super) async fn load(&self, script: &Script, known: Option<Load>) -> RedisResult<()> {
+        if self.common.has_sharding_proxy {
+            return Ok(());
+        }
+        let load = {
+            let mut loads = unpoisoned(self.loads.lock());
+            let last = loads.get(&script.digest).filter(|last| match last.peek() {
+                Some(Ok(())) => !known.is_some_and(|known| known.ptr_eq(last)),
+                ended => ended.is_none(),
+            });
+            last.cloned().unwrap_or_else(|| {
+                let counters = &self.common.watch.counters;
+                counters.script_loads.fetch_add(1, Ordering::Relaxed);
+                let (wire, mut command) = (Arc::clone(&self.wire), redis::cmd("SCRIPT"));
+                command.arg("LOAD").arg(&*script.code);
+                let load = async move { wire.send(&command).await.map(drop) };
+                let load = load.boxed().shared();
+                loads.insert(Arc::clone(&script.digest), load.clone());
+                load
+            })
+        };
+        load.await
+    }
 }
 
 /// An attempt to connect; any number of calls wait for it.
-type LiveFuture = Shared<oneshot::Receiver<Result<Live, StoreError>>>;
+type LiveFuture = Shared<oneshot::Receiver<Result<Arc<Live>, StoreError>>>;
 
 #[derive(Clone)]
 struct Attempt {
@@ -88,11 +127,11 @@ impl Connection {
     /// Returns the connection, and opens it if necessary. Writes its number to `number` first, so
     /// that a caller knows which connection it waited for even if its own time limit ends the wait.
     /// The attempt continues without the caller.
-    pub(super) async fn live(self: &Arc<Self>, number: &mut u64) -> Result<Live, StoreError> {
+    pub(super) async fn live(self: &Arc<Self>, number: &mut u64) -> Result<Arc<Live>, StoreError> {
         loop {
             if let Some(live) = &self.lock().live {
                 *number = live.number;
-                return Ok(live.clone());
+                return Ok(Arc::clone(live));
             }
             let attempt = self.attempt();
             *number = attempt.number;
@@ -176,13 +215,20 @@ impl Connection {
         attempt
     }
 
-    async fn connect(self: Arc<Self>, run: Run, sender: oneshot::Sender<Result<Live, StoreError>>) {
+    async fn connect(
+        self: Arc<Self>,
+        run: Run,
+        sender: oneshot::Sender<Result<Arc<Live>, StoreError>>,
+    ) {
         let common = &self.common;
-        let outcome = self.opener.open(common).await.map(|wire| Live {
+        let live = |wire| Live {
             number: run.number(),
             wire: Arc::new(wire),
-            loads: Loads::new(Arc::clone(&common.watch), common.has_sharding_proxy),
-        });
+            common: Arc::clone(common),
+            loads: Mutex::default(),
+        };
+        let outcome = self.opener.open(common).await;
+        let outcome = outcome.map(|wire| Arc::new(live(wire)));
         if outcome.is_ok() && !self.is_given() {
             let counters = &common.watch.counters;
             counters.connections.fetch_add(1, Ordering::Relaxed);
@@ -193,7 +239,7 @@ impl Connection {
             if run.end()
                 && let Ok(live) = &outcome
             {
-                state.live = Some(live.clone());
+                state.live = Some(Arc::clone(live));
             }
         }
         // Fails if nobody waits any more.
@@ -624,89 +670,4 @@ fn password(file: &Path) -> io::Result<String> {
 
 fn unreadable(file: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", file.display()))
-}
-
-/// The scripts that were loaded over one connection. One call loads a script, and all others wait
-/// for it.
-pub(super) struct Loads {
-    scripts: Mutex<HashMap<Arc<str>, Loaded>>,
-    /// Loads over this connection that have ended.
-    done: AtomicU64,
-    /// Counts the loads over all connections.
-    watch: Arc<StoreWatch>,
-    /// Whether a proxy would load a script into one of its servers only. Then nothing is loaded:
-    /// a server that does not know a script gets its text with the call.
-    pub(super) are_needless: bool,
-}
-
-#[derive(Default)]
-struct Loaded {
-    /// The number of the last load of this script, among all loads that have ended.
-    last: u64,
-    under_way: Option<Shared<BoxFuture<'static, RedisResult<()>>>>,
-}
-
-impl Loads {
-    pub(super) fn new(watch: Arc<StoreWatch>, are_needless: bool) -> Arc<Self> {
-        Arc::new(Self {
-            scripts: Mutex::default(),
-            done: AtomicU64::new(0),
-            watch,
-            are_needless,
-        })
-    }
-
-    /// How many loads have ended.
-    pub(super) fn done(&self) -> u64 {
-        self.done.load(Ordering::Acquire)
-    }
-
-    /// Loads the script, unless a load of it has ended since `done` loads had.
-    pub(super) async fn load(
-        self: &Arc<Self>,
-        script: &Script,
-        wire: &Arc<Transport>,
-        done: u64,
-    ) -> RedisResult<()> {
-        if self.are_needless {
-            return Ok(());
-        }
-        let load = {
-            let mut scripts = self.lock();
-            let loaded = scripts.entry(Arc::clone(&script.digest)).or_default();
-            if loaded.last > done {
-                return Ok(());
-            }
-            let begin = || {
-                // The future is stored here, so it must not keep `self` alive.
-                let load = give(Arc::downgrade(self), script.clone(), Arc::clone(wire));
-                load.boxed().shared()
-            };
-            loaded.under_way.get_or_insert_with(begin).clone()
-        };
-        load.await
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Loaded>> {
-        unpoisoned(self.scripts.lock())
-    }
-}
-
-async fn give(loads: Weak<Loads>, script: Script, wire: Arc<Transport>) -> RedisResult<()> {
-    if let Some(loads) = loads.upgrade() {
-        let counters = &loads.watch.counters;
-        counters.script_loads.fetch_add(1, Ordering::Relaxed);
-    }
-    let mut command = redis::cmd("SCRIPT");
-    command.arg("LOAD").arg(&*script.code);
-    let outcome = wire.send(&command).await.map(drop);
-    if let Some(loads) = loads.upgrade() {
-        let mut scripts = loads.lock();
-        let loaded = scripts.entry(script.digest).or_default();
-        loaded.under_way = None;
-        if outcome.is_ok() {
-            loaded.last = loads.done.fetch_add(1, Ordering::AcqRel) + 1;
-        }
-    }
-    outcome
 }

@@ -377,7 +377,7 @@ async fn send_command(
     command: &Cmd,
     progress: &mut CallProgress,
 ) -> RedisResult<Value> {
-    let loads = live.loads.done();
+    let known = live.ended_load(script);
     let is_asking = progress.is_asking;
     let send = async |command: &Cmd| {
         if is_asking {
@@ -388,12 +388,12 @@ async fn send_command(
     };
     match send(command).await {
         Err(error) if is_unknown(&error) => {
-            live.loads.load(script, &live.wire, loads).await?;
+            live.load(script, known).await?;
             // The call has a place already, so it fails only if nobody waits any more.
             if progress.send().is_err() {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
-            if live.loads.are_needless {
+            if live.common.has_sharding_proxy {
                 return send(&script.with_text(command)).await;
             }
             send(command).await
@@ -547,8 +547,8 @@ impl Pipeline {
         let live = self.link.live(connection).await?;
         let scripts = unpoisoned(self.common.scripts.lock()).clone();
         for script in scripts {
-            let load = live.loads.load(&script, &live.wire, 0);
-            load.await.map_err(|error| StoreError::replied(&error))?;
+            let load = live.load(&script, None).await;
+            load.map_err(|error| StoreError::replied(&error))?;
         }
         Ok(())
     }
