@@ -17,7 +17,7 @@ use std::{
     collections::VecDeque,
     mem,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard},
     thread,
     time::Duration,
 };
@@ -167,7 +167,7 @@ impl StoreWatch {
     /// `is_open` means that a breaker has reported the failure already.
     pub fn record_degraded(&self, error: &StoreError, is_open: bool) {
         let reason = error.degradation();
-        self.counters.degraded[reason as usize].fetch_add(1, Ordering::Relaxed);
+        (self.counters).change(|stats| stats.degraded[reason as usize] += 1);
         let (store, owner) = (self.owner.store(), self.owner);
         if error.kind() == StoreErrorKind::ForeignData {
             if mem::replace(&mut self.lock().has_reported_foreign, true) {
@@ -213,8 +213,7 @@ impl StoreWatch {
         state.strain = None;
         state.lines.push_back(self.line(&change, server));
         if matches!(change, Change::Opened { .. }) {
-            let openings = &self.counters.breaker_openings;
-            openings.fetch_add(1, Ordering::Relaxed);
+            self.counters.change(|stats| stats.breaker_openings += 1);
         }
         if self.listener.is_some() {
             if state.changes.len() == MAX_WAITING {

@@ -1,23 +1,19 @@
 //! Counts of a store's calls.
 
-use std::{
-    fmt,
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::{fmt, sync::Mutex, time::Duration};
 
 use super::error::{StoreError, StoreErrorKind};
-use tower_ratelimit_core::decision::Degradation;
+use tower_ratelimit_core::{decision::Degradation, lock::unpoisoned};
 
 /// Counters of a store's calls since it was created, for metrics. They never decrease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoreStats {
     answered: u64,
     failures: [u64; StoreErrorKind::ALL.len()],
-    connections: u64,
-    breaker_openings: u64,
-    degraded: [u64; Degradation::ALL.len()],
-    script_loads: u64,
+    pub(crate) connections: u64,
+    pub(crate) breaker_openings: u64,
+    pub(crate) degraded: [u64; Degradation::ALL.len()],
+    pub(crate) script_loads: u64,
     times: CallTimes,
 }
 
@@ -91,45 +87,30 @@ impl StoreStats {
     }
 }
 
-/// The counters behind [`StoreStats`].
+/// The counts of a store so far.
 #[derive(Default)]
 #[allow(missing_debug_implementations, reason = "hidden")]
-pub struct Counters {
-    answered: AtomicU64,
-    failures: [AtomicU64; StoreErrorKind::ALL.len()],
-    /// Connections that were opened.
-    pub(crate) connections: AtomicU64,
-    pub(crate) breaker_openings: AtomicU64,
-    pub(crate) script_loads: AtomicU64,
-    pub(crate) degraded: [AtomicU64; Degradation::ALL.len()],
-    times: [[AtomicU64; 4]; DOUBLINGS],
-}
+pub struct Counters(Mutex<StoreStats>);
 
 impl Counters {
     /// Counts a call that took this long.
     pub fn count<T>(&self, outcome: &Result<T, StoreError>, time: Duration) {
-        let counter = match outcome {
-            Ok(_) => &self.answered,
-            Err(error) => &self.failures[error.kind() as usize],
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-        if outcome.is_ok() {
-            let at = bucket(time);
-            self.times[at / 4][at % 4].fetch_add(1, Ordering::Relaxed);
-        }
+        self.change(|stats| match outcome {
+            Ok(_) => {
+                stats.answered += 1;
+                let at = bucket(time);
+                stats.times.0[at / 4][at % 4] += 1;
+            }
+            Err(error) => stats.failures[error.kind() as usize] += 1,
+        });
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut StoreStats)) {
+        change(&mut unpoisoned(self.0.lock()));
     }
 
     pub fn read(&self) -> StoreStats {
-        let times = self.times.each_ref().map(|four| four.each_ref());
-        StoreStats {
-            answered: self.answered.load(Ordering::Relaxed),
-            failures: std::array::from_fn(|kind| self.failures[kind].load(Ordering::Relaxed)),
-            connections: self.connections.load(Ordering::Relaxed),
-            breaker_openings: self.breaker_openings.load(Ordering::Relaxed),
-            degraded: std::array::from_fn(|reason| self.degraded[reason].load(Ordering::Relaxed)),
-            script_loads: self.script_loads.load(Ordering::Relaxed),
-            times: CallTimes(times.map(|four| four.map(|count| count.load(Ordering::Relaxed)))),
-        }
+        *unpoisoned(self.0.lock())
     }
 }
 

@@ -5,10 +5,7 @@ use std::{
     collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, Weak, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -89,7 +86,7 @@ impl Live {
             });
             last.cloned().unwrap_or_else(|| {
                 let counters = &self.common.watch.counters;
-                counters.script_loads.fetch_add(1, Ordering::Relaxed);
+                counters.change(|stats| stats.script_loads += 1);
                 let (wire, mut command) = (Arc::clone(&self.wire), redis::cmd("SCRIPT"));
                 command.arg("LOAD").arg(&*script.code);
                 let load = async move { wire.send(&command).await.map(drop) };
@@ -231,7 +228,7 @@ impl Connection {
         let outcome = outcome.map(|wire| Arc::new(live(wire)));
         if outcome.is_ok() && !self.is_given() {
             let counters = &common.watch.counters;
-            counters.connections.fetch_add(1, Ordering::Relaxed);
+            counters.change(|stats| stats.connections += 1);
         }
         {
             let mut state = self.lock();
