@@ -407,28 +407,24 @@ pub(super) fn check_seeds(seeds: &[ConnectionInfo]) -> Result<(), ConfigError> {
     let [first, others @ ..] = seeds else {
         return Ok(());
     };
-    let login = |server: &ConnectionInfo| server.redis_settings().clone();
     let is_encrypted =
         |server: &ConnectionInfo| matches!(server.addr(), ConnectionAddr::TcpTls { .. });
     for server in others {
-        let (own, all) = (login(server), login(first));
-        let difference = if own.password() != all.password() {
-            "password"
-        } else if own.username() != all.username() {
-            "user"
-        } else if own.protocol() != all.protocol() {
-            "protocol"
-        } else if own.db() != all.db() {
-            "database"
-        } else if is_encrypted(server) != is_encrypted(first) {
-            "encryption"
-        } else {
-            continue;
-        };
-        return Err(bad(format!(
-            "the address of Redis is not usable: its servers have a different {difference}; those \
-             of a cluster or of sentinels have the same user, password, database, protocol and encryption"
-        )));
+        let (own, all) = (server.redis_settings(), first.redis_settings());
+        let settings = [
+            ("password", own.password() != all.password()),
+            ("user", own.username() != all.username()),
+            ("protocol", own.protocol() != all.protocol()),
+            ("database", own.db() != all.db()),
+            ("encryption", is_encrypted(server) != is_encrypted(first)),
+        ];
+        if let Some((difference, _)) = settings.iter().find(|(_, differs)| *differs) {
+            return Err(bad(format!(
+                "the address of Redis is not usable: its servers have a different {difference}; those \
+                 of a cluster or of sentinels have the same user, password, database, protocol and \
+                 encryption"
+            )));
+        }
     }
     Ok(())
 }
