@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -122,7 +122,7 @@ impl Client for RedisClient {
         self.store.home().runtime()
     }
 
-    fn refusal(&self, subject: &SubjectName) -> Option<StoreError> {
+    fn refusal(self: &Arc<Self>, subject: &SubjectName) -> Option<StoreError> {
         self.store.refusal(subject.as_bytes())
     }
 
@@ -144,7 +144,7 @@ impl Client for RedisClient {
     }
 
     /// Subjects go to a specialized script if it can decide about all of them, and if that cannot decide, to the general one.
-    async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectResult> {
+    async fn decide(self: &Arc<Self>, call: DecideCall<'_>) -> Vec<SubjectResult> {
         let subjects = call.sent.subjects.iter().enumerate();
         let subjects = subjects.map(|(at, ops)| SubjectCall {
             ops,

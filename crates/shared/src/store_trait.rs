@@ -119,9 +119,7 @@ impl<S: Store> Store for Arc<S> {
 }
 
 /// The client of a user's store, which decides about one subject in a call.
-pub struct CustomClient<S>(Arc<GuardedStore<S>>);
-
-struct GuardedStore<S> {
+pub struct CustomClient<S> {
     store: S,
     breaker: Breaker,
     /// Numbers of calls, as connections for the breaker: it counts the end of a connection once.
@@ -135,7 +133,7 @@ impl<S: Store> StoreBackend for S {
 
 impl<S: Store> CallWindow for CustomClient<S> {
     fn deadline(&self) -> Duration {
-        self.0.breaker.deadline
+        self.breaker.deadline
     }
 
     fn most_subjects(&self) -> usize {
@@ -152,56 +150,6 @@ impl<S: Store> Client for CustomClient<S> {
     type Store = S;
 
     fn new(store: S, _: Option<ManualClock>) -> Self {
-        Self(Arc::new(GuardedStore::new(store)))
-    }
-
-    fn store(&self) -> &S {
-        &self.0.store
-    }
-
-    fn prefix(&self) -> &str {
-        PREFIX
-    }
-
-    fn runtime(&self) -> Option<Handle> {
-        self.0.breaker.home.runtime()
-    }
-
-    fn refusal(&self, _: &SubjectName) -> Option<StoreError> {
-        self.0.refusal()
-    }
-
-    fn record_degraded(&self, error: StoreError) -> StoreError {
-        let error = error.of_a_store();
-        let breaker = &self.0.breaker;
-        breaker.watch.record_degraded(&error, breaker.is_open());
-        error
-    }
-
-    fn health(&self) -> StoreHealth {
-        let breaker = &self.0.breaker;
-        breaker.watch.with_strain(breaker.health())
-    }
-
-    fn stats(&self) -> StoreStats {
-        self.0.breaker.watch.counters.read()
-    }
-
-    async fn decide(&self, call: DecideCall<'_>) -> Vec<SubjectResult> {
-        let mut answers = Vec::with_capacity(call.sent.subjects.len());
-        // A single one, see `most_subjects`.
-        for (at, ops) in call.sent.subjects.iter().enumerate() {
-            let own = call.of(at, ops);
-            let reply = self.0.call(&ops.subject, &own).await;
-            let answer = |reply: Reply| reply::of_store(reply, &call.tier.reply, &own);
-            answers.push(reply.and_then(answer));
-        }
-        answers
-    }
-}
-
-impl<S: Store> GuardedStore<S> {
-    fn new(store: S) -> Self {
         let deadline = store.deadline().min(MAX_DEADLINE);
         // The value expires soon, and the limit is never reached, so that each trial writes.
         let limits = TierSet::new(LimitTerms::of(Quota::per_second(1_000_000)));
@@ -215,6 +163,52 @@ impl<S: Store> GuardedStore<S> {
         }
     }
 
+    fn store(&self) -> &S {
+        &self.store
+    }
+
+    fn prefix(&self) -> &str {
+        PREFIX
+    }
+
+    fn runtime(&self) -> Option<Handle> {
+        self.breaker.home.runtime()
+    }
+
+    fn refusal(self: &Arc<Self>, _: &SubjectName) -> Option<StoreError> {
+        Guarded::refusal(self)
+    }
+
+    fn record_degraded(&self, error: StoreError) -> StoreError {
+        let error = error.of_a_store();
+        let breaker = &self.breaker;
+        breaker.watch.record_degraded(&error, breaker.is_open());
+        error
+    }
+
+    fn health(&self) -> StoreHealth {
+        let breaker = &self.breaker;
+        breaker.watch.with_strain(breaker.health())
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.breaker.watch.counters.read()
+    }
+
+    async fn decide(self: &Arc<Self>, call: DecideCall<'_>) -> Vec<SubjectResult> {
+        let mut answers = Vec::with_capacity(call.sent.subjects.len());
+        // A single one, see `most_subjects`.
+        for (at, ops) in call.sent.subjects.iter().enumerate() {
+            let own = call.of(at, ops);
+            let reply = self.call(&ops.subject, &own).await;
+            let answer = |reply: Reply| reply::of_store(reply, &call.tier.reply, &own);
+            answers.push(reply.and_then(answer));
+        }
+        answers
+    }
+}
+
+impl<S: Store> CustomClient<S> {
     /// Runs the call within the deadline, and reports the outcome to the breaker.
     async fn call(self: &Arc<Self>, key: &str, call: &StoreCall<'_>) -> Result<Reply, StoreError> {
         let began_at = Instant::now();
@@ -265,7 +259,7 @@ fn is_about_one_key(error: &StoreError) -> bool {
     )
 }
 
-impl<S: Store> Guarded for GuardedStore<S> {
+impl<S: Store> Guarded for CustomClient<S> {
     fn breaker(&self) -> &Breaker {
         &self.breaker
     }
@@ -284,7 +278,7 @@ impl<S: Store> Guarded for GuardedStore<S> {
 impl<S> fmt::Debug for CustomClient<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CustomClient")
-            .field("deadline", &self.0.breaker.deadline)
+            .field("deadline", &self.breaker.deadline)
             .finish_non_exhaustive()
     }
 }
@@ -433,7 +427,7 @@ pub(super) trait Client: CallWindow + fmt::Debug {
     fn runtime(&self) -> Option<Handle>;
 
     /// The error with which a call about this subject would fail at once, if any.
-    fn refusal(&self, subject: &SubjectName) -> Option<StoreError>;
+    fn refusal(self: &Arc<Self>, subject: &SubjectName) -> Option<StoreError>;
 
     /// Counts a decision made without the store because of this error, which then names the store.
     fn record_degraded(&self, error: StoreError) -> StoreError;
@@ -448,7 +442,10 @@ pub(super) trait Client: CallWindow + fmt::Debug {
     }
 
     /// Decides all operations of a call. Returns one answer for each subject.
-    fn decide(&self, call: DecideCall<'_>) -> impl Future<Output = Vec<SubjectResult>> + Send;
+    fn decide(
+        self: &Arc<Self>,
+        call: DecideCall<'_>,
+    ) -> impl Future<Output = Vec<SubjectResult>> + Send;
 }
 
 /// Operations on subjects, decided by the quotas of one tier.
