@@ -92,12 +92,10 @@ impl Internals for RedisLimiter {
     fn check(&self, all: &[&dyn Internals]) -> Result<(), ConfigError> {
         let all = all_typed::<Self>(all)?;
         for limiter in &all {
-            if let Some(fault) = limiter.with_limits(irrevocable) {
-                return Err(refused(limiter.policies()[0].name(), fault));
-            }
+            limiter.with_limits(|limits| check_revocable(limits, limiter.policies()))?;
         }
         for limiter in all {
-            limiter.client().join();
+            limiter.join(check_revocable);
         }
         Ok(())
     }
@@ -129,36 +127,24 @@ impl Internals for RedisLimiter {
     }
 }
 
-fn refused(name: &str, fault: &str) -> ConfigError {
-    ConfigError::new(
+/// Checks whether a refund can take back the charges of these limits, so that they can be charged together with others.
+fn check_revocable(limits: &TierSet, policies: &[Policy]) -> Result<(), ConfigError> {
+    let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
+    let fault = if quotas.any(|quota| matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })) {
+        "a leaky bucket"
+    } else if limits.block_for.is_some() {
+        "block_for"
+    } else {
+        return Ok(());
+    };
+    let name = policies[0].name();
+    Err(ConfigError::new(
         ConfigErrorKind::Joint,
         format!(
             "the limit {name:?} has {fault}, which cannot be taken back in Redis when another limit \
              denies: give it a layer of its own, inside this one"
         ),
-    )
-}
-
-const LEAKY_BUCKET: &str = "a leaky bucket";
-
-const fn is_leaky(quota: &Quota) -> bool {
-    matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })
-}
-
-pub(super) fn check_revocable(quota: &OwnedQuota, policies: &[Policy]) -> Result<(), ConfigError> {
-    if is_leaky(&quota.quota()) {
-        return Err(refused(policies[0].name(), LEAKY_BUCKET));
-    }
-    Ok(())
-}
-
-/// Returns the part of a limit that a refund cannot undo, if any.
-fn irrevocable(limits: &TierSet) -> Option<&'static str> {
-    let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
-    if quotas.any(is_leaky) {
-        return Some(LEAKY_BUCKET);
-    }
-    limits.block_for.map(|_| "block_for")
+    ))
 }
 
 impl RedisLimiter {

@@ -4,7 +4,7 @@ use std::{
     fmt,
     iter::repeat_n,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -121,6 +121,8 @@ pub(super) struct Parts {
     pub(super) accounts: Option<Terms>,
 }
 
+type JointCheck = fn(&TierSet, &[Policy]) -> Result<(), ConfigError>;
+
 /// The ledger, the tag of a key in it, and now.
 type Here<'l> = (&'l Ledger, u64, Instant);
 
@@ -139,6 +141,8 @@ struct Inner<C: Client> {
     ledger: Option<Arc<Ledger>>,
     maintenance: Solo,
     fallback: Fallback,
+    /// The check of new limits, once the limiter is charged together with others.
+    joint_check: OnceLock<JointCheck>,
     /// Whether another limiter has replaced this one, with other numbers: then receipts do not
     /// refund.
     is_replaced: AtomicBool,
@@ -183,6 +187,7 @@ impl<S: StoreBackend> SharedLimiter<S> {
             ),
             ledger,
             fallback: parts.fallback,
+            joint_check: OnceLock::new(),
             is_replaced: AtomicBool::new(false),
         }))
     }
@@ -209,11 +214,13 @@ impl<S: StoreBackend> SharedLimiter<S> {
     /// others, see [`RateLimitLayer::all`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.all).
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let (inner, quota) = (&*self.0, quota.into());
-        inner.client.accepts(&quota, &inner.policies)?;
         let mut limits = unpoisoned(inner.limits.lock());
         let mut changed = limits.clone();
         changed.replace(name, &quota)?;
         check_in_store(&changed)?;
+        if let Some(check) = inner.joint_check.get() {
+            check(&changed, &inner.policies)?;
+        }
         if let Some(ledger) = &inner.ledger {
             ledger.terms.check(&changed)?;
         }
@@ -373,8 +380,8 @@ impl<S: StoreBackend> SharedLimiter<S> {
 /// A limiter that is charged together with others.
 #[cfg(feature = "redis")]
 impl<S: StoreBackend> SharedLimiter<S> {
-    pub(super) fn client(&self) -> &S::Client {
-        &self.0.client
+    pub(super) fn join(&self, check: JointCheck) {
+        let _ = self.0.joint_check.set(check);
     }
 
     /// The cached denial of an operation, unless this node holds units for it.

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -16,7 +16,6 @@ use tokio::{runtime::Handle, time::Instant};
 use super::{
     batching::{CallWindow, SubjectOps},
     hashed_key_names::SubjectName,
-    joint::check_revocable,
     ledger::AttachedMessage,
     store_trait::{Client, DecideCall, StoreBackend},
     wire::{
@@ -25,12 +24,7 @@ use super::{
         script_plan::{Plan, SpecializedScript, TierPlan},
     },
 };
-use tower_ratelimit_core::{
-    clock::{Clock as _, ManualClock},
-    decision::Policy,
-    error::ConfigError,
-    quota::OwnedQuota,
-};
+use tower_ratelimit_core::clock::{Clock as _, ManualClock};
 use tower_ratelimit_store::{
     error::StoreError,
     health::StoreHealth,
@@ -51,19 +45,10 @@ pub struct RedisClient {
     store: RedisStore,
     clock: Option<ManualClock>,
     complex_values: ComplexValues,
-    /// Whether the limiter is charged together with others.
-    is_joint: AtomicBool,
 }
 
 impl StoreBackend for RedisStore {
     type Client = RedisClient;
-}
-
-impl RedisClient {
-    /// Marks the limiter as charged together with others.
-    pub(crate) fn join(&self) {
-        self.is_joint.store(true, Ordering::Relaxed);
-    }
 }
 
 impl CallWindow for RedisClient {
@@ -91,7 +76,6 @@ impl Client for RedisClient {
             store,
             clock,
             complex_values: ComplexValues::new(Instant::now()),
-            is_joint: AtomicBool::new(false),
         }
     }
 
@@ -101,13 +85,6 @@ impl Client for RedisClient {
 
     fn prefix(&self) -> &str {
         self.store.prefix()
-    }
-
-    fn accepts(&self, quota: &OwnedQuota, policies: &[Policy]) -> Result<(), ConfigError> {
-        if self.is_joint.load(Ordering::Relaxed) {
-            return check_revocable(quota, policies);
-        }
-        Ok(())
     }
 
     /// Has trials load the scripts that decide by these quotas.

@@ -28,11 +28,10 @@ use super::{
 };
 use tower_ratelimit_core::{
     clock::{Clock, ManualClock, OsClock, SharedClock, Timestamp},
-    decision::{Op, Policy},
-    error::ConfigError,
+    decision::Op,
     limiter::limits_in_force::{Chosen, LimitTerms, TierSet},
     lock::unpoisoned,
-    quota::{OwnedQuota, Quota},
+    quota::Quota,
 };
 use tower_ratelimit_store::{
     breaker::{Breaker, Guarded},
@@ -414,11 +413,6 @@ pub(super) trait Client: CallWindow + fmt::Debug {
 
     /// The beginning of all keys' names.
     fn prefix(&self) -> &str;
-
-    /// Checks whether a limiter with these policies, perhaps charged together with others, can have the quota.
-    fn accepts(&self, _: &OwnedQuota, _policies: &[Policy]) -> Result<(), ConfigError> {
-        Ok(())
-    }
 
     /// Prepares the store for decisions by these quotas.
     fn prepare(&self, _: &Plan) {}
