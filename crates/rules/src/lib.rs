@@ -32,12 +32,12 @@
 // 2. `compile/mod.rs` reads the settings of all files, and `compile/rules.rs` each rule, by fields that also write the
 //    schema. Names of other rules are resolved last (`compile/unique_names.rs`). The result is a list of `Rule`s, or all
 //    `Problem`s together.
-// 3. `rule_set.rs` makes `Rules` of the list: an index of the rules by method and first segment (`rule_selection.rs`), and the
+// 3. `rule_set.rs` makes `Rules` of the list: an index of the rules by first segment (`rule_selection.rs`), and the
 //    limiters of each rule, which `store.rs` builds in the process or in Redis.
 //
 // A request, `POST /api/login` without a token from 203.0.113.7, by the file above:
 // 1. `layer/decide.rs` takes the rules in force, and asks them for a verdict.
-// 2. `rule_selection.rs` takes the candidates of `POST` and `/api` from the index, `login` and `api`. `request_matcher.rs` compares
+// 2. `rule_selection.rs` takes the candidates of `/api` from the index, `login` and `api`. `request_matcher.rs` compares
 //    each: both match, and none ends the list.
 // 3. Each rule that matches becomes a charge: its key (`key.rs`; of `api` the address, for want of a token), its quotas
 //    by tier or time (`rule_quotas.rs`), its cost (`cost.rs`) and its class (`priority.rs`). `GET /healthz` would have

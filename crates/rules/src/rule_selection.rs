@@ -1,9 +1,9 @@
-//! Selection of the rules for a request, by an index of methods and first segments.
+//! Selection of the rules for a request, by an index of first segments.
 //!
 //! In: the rules in the order of their files, and the head of a request (`RequestView`). Out: a `RulesVerdict`: the charges
 //! of the rules that limit it, or one rule that allows, denies or rejects it, or that none applies.
 //!
-//! 1. `RuleIndex` has, for each method, the rules by the first segment of their path, and those of any path. A request
+//! 1. `RuleIndex` has the rules by the first segment of their path, and those of any path. A request
 //!    has two lists of candidates, which are read as one in the order of the rules. Where its path can be read in several ways,
 //!    the candidates of all readings count.
 //! 2. `matched` compares each candidate. A rule that allows or denies ends the list, and so does one with `stop`,
@@ -16,12 +16,9 @@
 //! Example: `GET /api/users` with the rules `health` for `/healthz`, `api` for `/api/**` and `all` for any path. The candidates
 //! are `api` and `all`; both match, and both are charged.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    hash::{BuildHasherDefault, Hasher},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use http::{Method, request::Parts};
+use http::request::Parts;
 use tower_ratelimit_rulefile::pattern::{InDoubt, first_segment};
 
 use super::{
@@ -36,7 +33,6 @@ use tower_ratelimit_core::{
     small_list::SmallList,
 };
 use tower_ratelimit_layer::{
-    key::KNOWN_METHODS,
     mcp::{Mcp, McpBatch},
     middleware::settings::MissingKey,
 };
@@ -236,90 +232,36 @@ fn without_key(
     }
 }
 
-/// The rules by method and by the first segment of their paths. Each known method has an index, and all others share one.
+/// The rules by the first segment of their paths, in ascending order.
 #[derive(Debug, Clone)]
 pub(super) struct RuleIndex {
-    methods: Box<[MethodIndex]>,
-}
-
-#[derive(Debug, Clone, Default)]
-struct MethodIndex {
-    /// The rules by the first segment of their paths.
-    by_segment: HashMap<Box<str>, Vec<u16>, BuildHasherDefault<SegmentHasher>>,
+    by_segment: BTreeMap<Box<str>, Vec<u16>>,
+    /// Those whose paths may have any first segment.
     anywhere: Vec<u16>,
 }
 
 impl RuleIndex {
     pub(super) fn new(rules: &[Rule]) -> Self {
-        let classes = KNOWN_METHODS.iter().map(Some).chain([None]);
-        let methods = classes.map(|class| {
-            MethodIndex::new(
-                rules
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, rule)| !rule.off && of_class(rule, class)),
-            )
-        });
-        Self {
-            methods: methods.collect(),
-        }
-    }
-
-    /// The rules that may match a request: those of its first segment, and those of any.
-    #[inline(always)]
-    fn candidates(&self, view: &RequestView<'_>) -> [&[u16]; 2] {
-        let index = self.of_method(view);
-        [index.of_path(view.path.normal()), &index.anywhere]
-    }
-
-    /// The rules that may match a request by any reading of its path, ascending, each once.
-    #[cold]
-    fn candidates_of_ambiguous(&self, view: &RequestView<'_>) -> Vec<u16> {
-        let index = self.of_method(view);
-        let mut candidates = self.candidates(view).concat();
-        let others = view.path.others().iter();
-        candidates.extend(others.flat_map(|path| index.of_path(path)));
-        candidates.sort_unstable();
-        candidates.dedup();
-        candidates
-    }
-
-    fn of_method(&self, view: &RequestView<'_>) -> &MethodIndex {
-        let class = KNOWN_METHODS
-            .iter()
-            .position(|known| known == view.method());
-        &self.methods[class.unwrap_or(KNOWN_METHODS.len())]
-    }
-}
-
-/// Whether a rule can match a method of the class; `None` is the class of all others.
-fn of_class(rule: &Rule, class: Option<&Method>) -> bool {
-    match (&rule.matcher.methods, class) {
-        (None, _) => true,
-        (Some(methods), Some(class)) => methods.contains(class),
-        (Some(methods), None) => methods.iter().any(|method| !KNOWN_METHODS.contains(method)),
-    }
-}
-
-impl MethodIndex {
-    fn new<'r>(rules: impl Iterator<Item = (usize, &'r Rule)>) -> Self {
-        let mut index = Self::default();
-        for (position, rule) in rules {
+        let (mut by_segment, mut anywhere) = (BTreeMap::<Box<str>, Vec<u16>>::new(), Vec::new());
+        for rule in rules.iter().filter(|rule| !rule.off) {
             // The first segments of all paths that the rule can match; `None` if any can.
             let firsts = rule.matcher.paths.as_deref().and_then(|paths| {
                 let firsts = paths.iter().map(|path| path.first_literal());
                 firsts.collect::<Option<BTreeSet<&str>>>()
             });
             let Some(firsts) = firsts else {
-                index.anywhere.push(position as u16);
+                anywhere.push(rule.position);
                 continue;
             };
             for first in firsts {
-                let positions = index.by_segment.entry(first.into()).or_default();
-                positions.push(position as u16);
+                let positions = by_segment.entry(first.into()).or_default();
+                positions.push(rule.position);
             }
         }
-        index
+        Self {
+            by_segment,
+            anywhere,
+        }
     }
 
     #[inline(always)]
@@ -327,29 +269,22 @@ impl MethodIndex {
         let positions = first_segment(path).and_then(|first| self.by_segment.get(first));
         positions.map_or(&[], Vec::as_slice)
     }
-}
 
-/// FNV-1a. It is fast, and only the author of the file could make segments collide.
-struct SegmentHasher(u64);
-
-impl Default for SegmentHasher {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hasher for SegmentHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+    /// The rules that may match a request: those of its first segment, and those of any.
+    #[inline(always)]
+    fn candidates(&self, view: &RequestView<'_>) -> [&[u16]; 2] {
+        [self.of_path(view.path.normal()), &self.anywhere]
     }
 
-    /// Ignores the end mark of a text, which all keys have.
-    fn write_u8(&mut self, _: u8) {}
-
-    fn finish(&self) -> u64 {
-        self.0
+    /// The rules that may match a request by any reading of its path, ascending, each once.
+    #[cold]
+    fn candidates_of_ambiguous(&self, view: &RequestView<'_>) -> Vec<u16> {
+        let mut candidates = self.candidates(view).concat();
+        let others = view.path.others().iter();
+        candidates.extend(others.flat_map(|path| self.of_path(path)));
+        candidates.sort_unstable();
+        candidates.dedup();
+        candidates
     }
 }
 

@@ -160,8 +160,7 @@ impl KeyExtractor for Global {
 pub struct RequestMethod;
 
 /// The methods of RFC 9110 and PATCH, without HEAD, which counts as GET.
-#[doc(hidden)]
-pub static KNOWN_METHODS: [Method; 8] = [
+static KNOWN_METHODS: [Method; 8] = [
     Method::GET,
     Method::POST,
     Method::PUT,
