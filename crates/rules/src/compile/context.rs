@@ -8,7 +8,7 @@ use tower_ratelimit_rulefile::{
 };
 
 use crate::{
-    cors_origins::CorsOrigins, key::RuleKey, request_matcher::Authenticator,
+    key::RuleKey, request::RequestReading, request_matcher::Authenticator,
     rule_quotas::CountedUnits,
 };
 use tower_ratelimit_core::{
@@ -37,8 +37,7 @@ pub(crate) struct Context<'c> {
     pub(crate) report: Report,
     /// The templates of `quotas`; `None` for a template with a fault.
     pub(crate) templates: Vec<(&'c str, Option<&'c Node>)>,
-    pub client_ip: tower_ratelimit_client_ip::client_ip::ClientIp,
-    pub(crate) cors_origins: CorsOrigins,
+    pub(crate) reading: RequestReading,
     pub(crate) prefix: IpPrefix,
     pub(crate) defaults: Option<&'c Node>,
     /// The key of rules without one; `None` if it has a fault.

@@ -120,7 +120,7 @@ impl<'c> Context<'c> {
 
     fn key_word(&mut self, word: &str, node: &Node) -> Option<RuleKey> {
         Some(match word {
-            "client_ip" => RuleKey::extractor(self.client_ip.clone()),
+            "client_ip" => RuleKey::extractor(self.reading.client_ip.clone()),
             "peer_ip" => RuleKey::extractor(PeerIp.grouped_by(self.prefix)),
             "global" => RuleKey::extractor(Global),
             "bearer_token" => RuleKey::reading(RequestPart::BearerToken, BearerToken),

@@ -50,7 +50,7 @@ use self::{
     spend::PRICE,
 };
 use crate::{
-    cors_origins::{CorsOrigin, CorsOrigins},
+    cors_origins::{self, CorsOrigins},
     key::RuleKey,
     request::RequestReading,
     rule::Rule,
@@ -95,11 +95,11 @@ static CLIENT_IP: Field<Tree> = Field::table(
     "How a client's address is found. Default: the other end of the connection.",
 );
 
-static CORS_ORIGINS: Field<Parsed<CorsOrigin>> = Field::parsed(
+static CORS_ORIGINS: Field<Parsed<Box<str>>> = Field::parsed(
     "cors_origins",
     Many(&AsText("https://app.example")),
     ProblemCode::R01,
-    CorsOrigin::parse,
+    cors_origins::origin,
     "The origins of scripts in browsers, or `*` alone. Their preflight requests are not counted, and the gateway adds CORS fields to its denials. Default: none.",
 );
 
@@ -260,8 +260,10 @@ pub(crate) fn compile(files: &[SourceFile], setup: &Setup) -> Result<Compiled, R
         setup,
         report,
         templates: Vec::new(),
-        client_ip: ClientIp::behind(std::iter::empty::<&str>()),
-        cors_origins: CorsOrigins::default(),
+        reading: RequestReading {
+            client_ip: ClientIp::behind(std::iter::empty::<&str>()),
+            cors_origins: CorsOrigins::default(),
+        },
         prefix: IpPrefix::new(),
         defaults: None,
         default_key: None,
@@ -281,13 +283,9 @@ pub(crate) fn compile(files: &[SourceFile], setup: &Setup) -> Result<Compiled, R
     }
     let rules = unique_names::link(rules, &all_rules, &mut context);
     warnings::warn(&rules, &all_rules, &mut context);
-    let reading = RequestReading {
-        client_ip: context.client_ip,
-        cors_origins: context.cors_origins,
-    };
     Ok(Compiled {
         rules,
-        reading,
+        reading: context.reading,
         store,
         warnings: context.report.finish()?,
         left_out: Vec::new(),
@@ -352,7 +350,7 @@ impl<'c> Context<'c> {
         if self.only(roots, &CORS_ORIGINS).is_some() {
             let mut roots = roots.iter();
             let root = roots.find(|root| CORS_ORIGINS.node(root).is_some());
-            self.cors_origins = root
+            self.reading.cors_origins = root
                 .map(|root| self.read_cors_origins(root))
                 .unwrap_or_default();
         }
@@ -366,7 +364,7 @@ impl<'c> Context<'c> {
         self.check_templates();
         self.default_key = match self.defaults.and_then(|all| DEFAULT_KEY.of(all)) {
             Some(node) => self.key(node),
-            None => Some(RuleKey::extractor(self.client_ip.clone())),
+            None => Some(RuleKey::extractor(self.reading.client_ip.clone())),
         };
         store.unwrap_or_default()
     }
@@ -378,7 +376,7 @@ impl<'c> Context<'c> {
         let networks = TRUST.all(node, &mut self.report).unwrap_or_default();
         if let Some(trust) = TRUST.node(node) {
             match ClientIp::try_behind(networks.iter()) {
-                Ok(client_ip) => self.client_ip = client_ip,
+                Ok(client_ip) => self.reading.client_ip = client_ip,
                 Err(_) => {
                     let message = "trust in everybody would let every client choose its address; \
                                    list the networks of your proxies";
@@ -394,22 +392,22 @@ impl<'c> Context<'c> {
                     "`header` is read only from proxies that are trusted: list them in `trust`";
                 self.report(ProblemCode::R02, &header.span, message);
             }
-            self.client_ip = self.client_ip.clone().header(header_named(name));
+            self.reading.client_ip = self.reading.client_ip.clone().header(header_named(name));
         }
-        self.client_ip = self.client_ip.clone().grouped_by(self.prefix);
+        self.reading.client_ip = self.reading.client_ip.clone().grouped_by(self.prefix);
     }
 
     fn read_cors_origins(&mut self, root: &Node) -> CorsOrigins {
         let origins = CORS_ORIGINS.all(root, &mut self.report).unwrap_or_default();
-        let has_any = origins.iter().any(|one| matches!(one, CorsOrigin::Any));
-        if let Some(list) = CORS_ORIGINS.node(root).filter(|_| has_any)
+        let origins = CorsOrigins(origins.into());
+        if let Some(list) = CORS_ORIGINS.node(root).filter(|_| origins.has_any())
             && list.items().len() > 1
         {
             let message =
                 "`*` is any origin, so it is alone: list the origins without `*`, or only `*`";
             self.report(ProblemCode::R01, &list.span, message);
         }
-        CorsOrigins::new(origins)
+        origins
     }
 
     /// Adds the templates of a file. Reports those that an earlier file has.
