@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     rule::Rule,
-    rule_quotas::{Allowance, CounterId, QuotaSet, RuleQuota, SetChoice},
+    rule_quotas::{Allowance, QuotaSet, RuleQuota, SetChoice},
 };
 use tower_ratelimit_core::limiter::{OnChange, QuotaChange, tier::numbers};
 
@@ -94,25 +94,35 @@ pub(super) enum CounterIdentity {
 }
 
 impl CounterIdentity {
-    fn keeps_counters(self, before: &Rule, rule: &Rule) -> bool {
-        let (old, new) = (counters(before), counters(rule));
-        // A rule without a quota before or after the change has no counter that starts anew.
-        if old.is_empty() || new.is_empty() {
-            return true;
-        }
-        self.keeps_rule(before, rule)
-            && match self {
-                Self::Names => new.is_subset(&old),
-                Self::Positions => counter_positions(before) == counter_positions(rule),
-            }
+    /// The counter of a quota at this place of its set.
+    fn counter(self, at: usize, quota: &RuleQuota) -> (String, [u64; 4]) {
+        let name = match self {
+            Self::Names => quota.counter.to_string(),
+            Self::Positions => format!("{at} {}", quota.label().unwrap_or_default()),
+        };
+        (name, quota.quota.quota().shape_numbers())
     }
 
-    /// Whether nothing restarts all counters of the rule: neither its key nor `on_change: fresh`.
+    fn counters(self, rule: &Rule) -> HashSet<(String, [u64; 4])> {
+        let sets = rule.allowance.sets();
+        let quotas = sets.iter().flat_map(|set| set.0.iter().enumerate());
+        quotas.map(|(at, quota)| self.counter(at, quota)).collect()
+    }
+
+    fn keeps_counters(self, before: &Rule, rule: &Rule) -> bool {
+        let (old, new) = (self.counters(before), self.counters(rule));
+        // A rule without a quota before or after the change has no counter that starts anew.
+        old.is_empty() || new.is_empty() || (self.keeps_rule(before, rule) && new.is_subset(&old))
+    }
+
+    /// Whether nothing restarts all counters of the rule: neither its key nor `on_change: fresh`, and in a store that counts
+    /// by positions no counter.
     fn keeps_rule(self, before: &Rule, rule: &Rule) -> bool {
         let is_fresh = rule.on_change == OnChange::Fresh;
         before.key_digest == rule.key_digest
             && before.on_change == rule.on_change
             && (!is_fresh || self.numbers(before) == self.numbers(rule))
+            && (self == Self::Names || self.counters(before) == self.counters(rule))
     }
 
     /// The numbers of each tier's quotas, with the name or the place of each. The default tier has no index.
@@ -121,10 +131,7 @@ impl CounterIdentity {
         let default = sets.first().map(|(index, _)| *index);
         let of_set = |(index, set): (usize, &QuotaSet)| {
             let named = |(at, quota): (usize, &RuleQuota)| {
-                let name = match self {
-                    Self::Names => quota.counter.quota.to_string(),
-                    Self::Positions => at.to_string(),
-                };
+                let (name, _) = self.counter(at, quota);
                 (name, numbers(&quota.quota.quota()))
             };
             let mut quotas: Vec<_> = set.0.iter().enumerate().map(named).collect();
@@ -135,19 +142,15 @@ impl CounterIdentity {
     }
 
     fn quotas(self, before: &Rule, rule: &Rule) -> Vec<QuotaChange> {
-        let keeps = self.keeps_rule(before, rule)
-            && match self {
-                Self::Names => true,
-                Self::Positions => counter_positions(before) == counter_positions(rule),
-            };
-        let known = counters(before);
+        let keeps = self.keeps_rule(before, rule);
+        let known = self.counters(before);
         let old = sets(&before.allowance);
         let mut changes = Vec::new();
         for (label, set) in sets(&rule.allowance) {
             let Some((_, old)) = old.iter().find(|(known, _)| *known == label) else {
                 continue;
             };
-            for quota in &set.0 {
+            for (at, quota) in set.0.iter().enumerate() {
                 let name = quota.quota.name().unwrap_or_default();
                 let mut old = old.0.iter();
                 let old = old.find(|old| old.quota.name() == Some(name));
@@ -164,7 +167,7 @@ impl CounterIdentity {
                     format!("{name}, {label}")
                 };
                 let change = QuotaChange::new(name, old, after, OnChange::Keep);
-                let is_kept = keeps && known.contains(&quota.counter);
+                let is_kept = keeps && known.contains(&self.counter(at, quota));
                 changes.push(if is_kept { change } else { change.afresh() });
             }
         }
@@ -181,27 +184,6 @@ fn sets(allowance: &Allowance) -> Vec<(String, &QuotaSet)> {
     };
     let sets = allowance.indexed_sets().into_iter();
     sets.map(|(index, set)| (label(index), set)).collect()
-}
-
-fn counters(rule: &Rule) -> HashSet<&CounterId> {
-    let sets = rule.allowance.sets();
-    sets.into_iter().flat_map(|set| set.counters()).collect()
-}
-
-fn counter_positions(rule: &Rule) -> HashSet<(usize, Option<String>, [u64; 4])> {
-    let sets = rule.allowance.sets();
-    let of_set = |set: &QuotaSet| -> Vec<_> {
-        let quotas = set.counted().zip(set.counters()).enumerate();
-        let placed = quotas.map(|(at, ((_, units), counter))| {
-            (
-                at,
-                units.map(|units| units.label().to_owned()),
-                counter.shape,
-            )
-        });
-        placed.collect()
-    };
-    sets.into_iter().flat_map(of_set).collect()
 }
 
 impl fmt::Display for RuleChanges {

@@ -18,47 +18,18 @@ use tower_ratelimit_core::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct QuotaSet(pub(super) Box<[RuleQuota]>);
 
-/// A quota with the name of its policy, and the identity of its counter.
+/// A quota with the name of its policy, and that of its counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RuleQuota {
     /// The quota, named `rule`, or `rule.quota` in a set of several.
     pub(super) quota: OwnedQuota,
-    pub(super) counter: CounterId,
+    /// The name of its counter across reloads, together with the key and the
+    /// [`Quota::shape_numbers`](tower_ratelimit_core::quota::Quota::shape_numbers): `=` and the quota's name, or `#` and its
+    /// index; then the label of the units that it counts, if it counts any. The limit and the rule's position are not part
+    /// of it: a changed limit keeps its counter.
+    pub(super) counter: Box<str>,
     /// The units of responses that it counts; `None` for requests.
     pub(super) counts: Option<CountedUnits>,
-}
-
-/// The identity of a counter across reloads, together with the key. The limit and the rule's position are not part of
-/// it: a changed limit keeps its counter.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct CounterId {
-    rule: Box<str>,
-    /// `=` and the quota's name, or `#` and its index; then the label of the units that it counts, if it counts any.
-    pub(super) quota: Box<str>,
-    /// The [`Quota::shape_numbers`](tower_ratelimit_core::quota::Quota::shape_numbers).
-    pub(super) shape: [u64; 4],
-}
-
-impl CounterId {
-    pub(super) fn new(
-        rule: &str,
-        at: usize,
-        quota: &OwnedQuota,
-        counts: Option<&CountedUnits>,
-    ) -> Self {
-        let mut name = match quota.name() {
-            Some(name) => format!("={name}"),
-            None => format!("#{at}"),
-        };
-        if let Some(units) = counts {
-            name = format!("{name}\n{}", units.label());
-        }
-        Self {
-            rule: rule.into(),
-            quota: name.into(),
-            shape: quota.quota().shape_numbers(),
-        }
-    }
 }
 
 impl RuleQuota {
@@ -70,17 +41,14 @@ impl RuleQuota {
         let quota = self.quota.quota().try_varying(limits)?;
         let quota = quota.in_civil_time(zone, None)?;
         quota.check()?;
-        let mut counter = self.counter.clone();
-        counter.shape = quota.shape_numbers();
         Ok(Self {
             quota: quota.named_owned(self.quota.name().unwrap_or_default()),
-            counter,
-            counts: self.counts.clone(),
+            ..self.clone()
         })
     }
 
     /// The label of the units that it counts; `None` for requests.
-    fn label(&self) -> Option<&str> {
+    pub(super) fn label(&self) -> Option<&str> {
         self.counts.as_ref().map(CountedUnits::label)
     }
 }
@@ -119,10 +87,6 @@ impl QuotaSet {
 
     pub(super) fn to_owned_quotas(&self) -> Vec<OwnedQuota> {
         self.quotas().cloned().collect()
-    }
-
-    pub(crate) fn counters(&self) -> impl Iterator<Item = &CounterId> {
-        self.0.iter().map(|quota| &quota.counter)
     }
 }
 

@@ -436,7 +436,7 @@ mod tests {
     use proptest::{collection::vec, option, prelude::*, sample::select as choose};
 
     use super::*;
-    use crate::Rules;
+    use crate::{Rules, rule_quotas::RuleQuota};
     use tower_ratelimit_rulefile::{Format, RulesError};
 
     const METHODS_OF_RULES: [&str; 5] = ["GET", "POST", "[GET, DELETE]", "PURGE", "[PUT, PURGE]"];
@@ -573,11 +573,12 @@ mod tests {
         let counter = |quota: &str| {
             let rules = read(&format!("rules: [{{name: a, quota: {quota}}}]")).expect("a rule");
             let sets = rules.rules()[0].allowance.sets();
-            let counters: Vec<_> = sets
-                .iter()
-                .flat_map(|set| set.counters().cloned())
-                .collect();
-            counters
+            let quotas = sets.iter().flat_map(|set| &set.0);
+            let counter = |quota: &RuleQuota| {
+                let shape = quota.quota.quota().shape_numbers();
+                (quota.counter.clone(), shape)
+            };
+            quotas.map(counter).collect::<Vec<_>>()
         };
         assert_eq!(counter("5/minute"), counter("7/minute burst 9 soft 10%"));
         assert_eq!(

@@ -201,8 +201,8 @@ impl RulesStore {
                 terms.name = name("rule:");
                 // They stay the same across reloads.
                 let names = |(_, set): &(usize, QuotaSet)| {
-                    let counters = set.counters();
-                    counters.map(|counter| counter.quota.to_string()).collect()
+                    let quotas = set.0.iter();
+                    quotas.map(|quota| quota.counter.to_string()).collect()
                 };
                 terms.counter_names = Some(sets.iter().map(names).collect());
                 AnyLimiter::new(LocalLimiterBuilder::of(terms).build_in(store)?)

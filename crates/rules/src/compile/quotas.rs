@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     request_matcher::contains,
-    rule_quotas::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
+    rule_quotas::{Allowance, QuotaSet, RuleQuota, Scheduled},
 };
 use tower_ratelimit_core::{
     clock::Timestamp,
@@ -312,21 +312,25 @@ impl<'c> Context<'c> {
                 _ => format!("{rule}.{name}"),
             };
             names.push(name);
-            set.push(self.counted_quota(quota, item, (rule, at), policy));
+            set.push(self.counted_quota(quota, item, at, policy));
         }
         Some(QuotaSet::new(set))
     }
 
-    /// A quota with the units that it counts, and the identity of its counter at this index of the rule.
+    /// A quota with the units that it counts, and the name of its counter at this index of the rule.
     fn counted_quota(
         &mut self,
         quota: &OwnedQuota,
         item: &'c Node,
-        (rule, at): (&str, usize),
+        at: usize,
         policy: String,
     ) -> RuleQuota {
         let counts = COUNTS.of(item).and_then(|node| self.counts(node));
-        let counter = CounterId::new(rule, at, quota, counts.as_ref());
+        let name = quota.name().map(|name| format!("={name}"));
+        let mut counter = name.unwrap_or_else(|| format!("#{at}"));
+        if let Some(units) = &counts {
+            counter = format!("{counter}\n{}", units.label());
+        }
         let mut shape = quota.quota();
         if counts.is_some() {
             if !shape.can_spend() {
@@ -344,7 +348,7 @@ impl<'c> Context<'c> {
         }
         RuleQuota {
             quota,
-            counter,
+            counter: counter.into(),
             counts,
         }
     }
