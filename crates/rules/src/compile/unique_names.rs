@@ -14,24 +14,21 @@ use tower_ratelimit_core::quota::OwnedQuota;
 /// The most rules of a circle that a message lists.
 const MAX_LISTED: usize = 24;
 
-/// The rules that each rule replaces, by name.
-type Targets<'n> = HashMap<&'n str, Vec<&'n str>>;
-
 /// Resolves the names of replaced rules. `nodes` are all rules, also those with faults.
 pub(super) fn link(mut rules: Vec<Rule>, nodes: &[&Node], context: &mut Context<'_>) -> Vec<Rule> {
     let names = names(nodes, context);
     policies_of_one_name(&rules, context);
-    let targets = targets(nodes, &names, context);
-    circles(nodes, &names, &targets, context);
+    unknown_names(nodes, &names, context);
+    circles(nodes, &names, context);
     let numbered = rules.iter().enumerate();
     let positions: HashMap<Box<str>, u16> = numbered
         .map(|(at, rule)| (rule.name.clone(), at as u16))
         .collect();
     for (at, rule) in rules.iter_mut().enumerate() {
         rule.position = at as u16;
-        let replaced = targets.get(&*rule.name).into_iter().flatten();
-        rule.replaces = replaced
-            .filter_map(|name| positions.get(*name).copied())
+        let names = replaced(names.get(&*rule.name).copied()).filter_map(Node::text);
+        rule.replaces = names
+            .filter_map(|name| positions.get(name).copied())
             .collect();
     }
     for rule in &rules {
@@ -97,8 +94,7 @@ fn too_late(rule: &Rule, end: &Rule, names: &HashMap<&str, &Node>, context: &mut
          put {name:?} before {end_name:?}",
         end.span.short()
     );
-    let replaces = names.get(&**name).and_then(|node| REPLACES.of(node));
-    let mut items = replaces.into_iter().flat_map(Node::items);
+    let mut items = replaced(names.get(&**name).copied());
     if let Some(item) = items.find(|item| item.text() == Some(end_name)) {
         context.report(ProblemCode::R09, &item.span, message);
     }
@@ -109,76 +105,59 @@ fn name_of(node: &Node) -> Option<(&str, &Node)> {
     Some((name.text()?, name))
 }
 
-/// The known names that each rule replaces. Reports unknown ones.
-fn targets<'n>(
+/// The items of the field in a rule that name those which it replaces.
+fn replaced(node: Option<&Node>) -> std::slice::Iter<'_, Node> {
+    let replaces = node.and_then(|node| REPLACES.of(node));
+    replaces.map_or(&[][..], Node::items).iter()
+}
+
+fn unknown_names<'n>(
     nodes: &[&'n Node],
     names: &HashMap<&'n str, &'n Node>,
     context: &mut Context<'_>,
-) -> Targets<'n> {
-    let mut targets = Targets::new();
-    let known = nodes
-        .iter()
-        .filter_map(|node| name_of(node))
-        .map(|(name, _)| name);
-    for node in nodes {
-        let (Some((name, _)), Some(replaces)) = (name_of(node), REPLACES.of(node)) else {
-            continue;
-        };
-        for item in replaces.items() {
-            match item.text() {
-                Some(target) if names.contains_key(target) => {
-                    targets.entry(name).or_default().push(target);
-                }
-                Some(target) => context.unknown("rule", target, &item.span, known.clone()),
-                None => {}
-            }
+) {
+    let named = nodes.iter().filter_map(|node| Some((node, name_of(node)?)));
+    let known = named.clone().map(|(_, (name, _))| name);
+    for item in named.flat_map(|(node, _)| replaced(Some(node))) {
+        if let Some(target) = item.text().filter(|target| !names.contains_key(target)) {
+            context.unknown("rule", target, &item.span, known.clone());
         }
     }
-    targets
 }
 
 /// Reports rules that replace each other, or themselves: none of them would count. Depth-first search visits each rule
 /// once.
-fn circles<'n>(
-    nodes: &[&'n Node],
-    names: &HashMap<&'n str, &'n Node>,
-    targets: &Targets<'n>,
-    context: &mut Context<'_>,
-) {
+fn circles<'n>(nodes: &[&'n Node], names: &HashMap<&'n str, &'n Node>, context: &mut Context<'_>) {
     let mut done: HashSet<&str> = HashSet::new();
     for (start, _) in nodes.iter().filter_map(|node| name_of(node)) {
-        // The rules from the start to the current one, each with the index of its next target.
-        let mut path: Vec<(&str, usize)> = vec![(start, 0)];
+        // The rules from the start to the current one, each with those that it replaces and that are left to visit.
+        let mut path = vec![(start, replaced(names.get(start).copied()))];
         let mut on_path: HashSet<&str> = HashSet::from([start]);
-        while let Some((name, next)) = path.last_mut() {
-            let target = targets
-                .get(name)
-                .and_then(|targets| targets.get(*next))
-                .copied();
-            *next += 1;
-            match target {
-                Some(target) if on_path.contains(target) => {
+        while let Some((name, left)) = path.last_mut() {
+            let Some(item) = left.next() else {
+                done.insert(name);
+                on_path.remove(name);
+                path.pop();
+                continue;
+            };
+            match item.text().and_then(|text| names.get_key_value(text)) {
+                Some((target, _)) if on_path.contains(target) => {
                     circle(target, &path, names, context);
                 }
-                Some(target) if !done.contains(target) => {
+                Some((target, node)) if !done.contains(target) => {
                     on_path.insert(target);
-                    path.push((target, 0));
+                    path.push((target, replaced(Some(node))));
                 }
-                Some(_) => {}
-                None => {
-                    done.insert(name);
-                    on_path.remove(name);
-                    path.pop();
-                }
+                _ => {}
             }
         }
     }
 }
 
 /// Reports a circle: the part of the path that begins with `back_to`.
-fn circle(
+fn circle<T>(
     back_to: &str,
-    path: &[(&str, usize)],
+    path: &[(&str, T)],
     names: &HashMap<&str, &Node>,
     context: &mut Context<'_>,
 ) {
