@@ -19,15 +19,10 @@ use tower_ratelimit_core::quota::Priority;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PriorityRule {
-    header: Option<ClassHeader>,
+    /// The header, and the classes by its values.
+    header: Option<(HeaderName, Box<[(Box<str>, Priority)]>)>,
     /// The class of requests without a known one in the header.
     default: Priority,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct ClassHeader {
-    name: HeaderName,
-    classes: Box<[(Box<str>, Priority)]>,
 }
 
 impl PriorityRule {
@@ -41,35 +36,35 @@ impl PriorityRule {
     pub(super) fn of(&self, parts: &Parts) -> Priority {
         match &self.header {
             None => self.default,
-            Some(header) => header.class(parts).unwrap_or(self.default),
+            Some((name, classes)) => class_of(parts, name, classes).unwrap_or(self.default),
         }
     }
 
     pub(super) fn header(&self) -> Option<&HeaderName> {
-        self.header.as_ref().map(|header| &header.name)
+        self.header.as_ref().map(|(name, _)| name)
     }
 
     fn classes(&self) -> impl Iterator<Item = Priority> {
-        let named = self.header.iter().flat_map(|header| &header.classes);
+        let named = self.header.iter().flat_map(|(_, classes)| classes);
         let named = named.map(|(_, class)| *class);
         named.chain([self.default])
     }
 }
 
-impl ClassHeader {
-    /// The class that the header names: of several lines the lowest, `None` if one names none.
-    #[inline(never)]
-    fn class(&self, parts: &Parts) -> Option<Priority> {
-        let lines = parts.headers.get_all(&self.name).iter();
-        let classes = lines.map(|line| {
-            let name = line.as_bytes().trim_ascii();
-            let mut known = self.classes.iter();
-            let found = known.find(|(known, _)| known.as_bytes() == name);
-            found.map(|(_, class)| *class)
-        });
-        let classes: Option<Vec<Priority>> = classes.collect();
-        classes?.into_iter().min()
-    }
+/// The class that the header names: of several lines the lowest, `None` if one names none.
+#[inline(never)]
+fn class_of(
+    parts: &Parts,
+    name: &HeaderName,
+    classes: &[(Box<str>, Priority)],
+) -> Option<Priority> {
+    let lines = parts.headers.get_all(name).iter();
+    let found = lines.map(|line| {
+        let name = line.as_bytes().trim_ascii();
+        let found = classes.iter().find(|(known, _)| known.as_bytes() == name);
+        found.map(|(_, class)| *class)
+    });
+    found.collect::<Option<Vec<_>>>()?.into_iter().min()
 }
 
 const WHOLE: u64 = 100;
@@ -153,7 +148,7 @@ impl Context<'_> {
         let least = classes.iter().map(|(_, class)| *class).min();
         let default = DEFAULT.of(node).and_then(class).or(least);
         PriorityRule {
-            header: Some(ClassHeader { name, classes }),
+            header: Some((name, classes)),
             default: default.unwrap_or_default(),
         }
     }
