@@ -54,9 +54,7 @@ pub(super) enum Path {
     Early,
     /// The extractor alone finds keys.
     Key,
-    /// The extractor alone finds keys, and requests have classes.
-    KeyAndClass,
-    /// Keys are found by lists, a switch or rules.
+    /// Keys are found by lists, a switch or rules, or requests have classes.
     Keys,
     /// The settings choose tiers or costs, or an allowed request is reported, kept or corrected.
     Full,
@@ -64,10 +62,10 @@ pub(super) enum Path {
 
 impl Path {
     fn of<R>(settings: &Settings, key_stage: &KeyStage<R>, charges: bool) -> Self {
-        match (settings.are_plain(), key_stage.key_rules.are_any()) {
+        let finds = key_stage.key_rules.are_any() || settings.common.priority.is_some();
+        match (settings.are_plain(), finds) {
             (false, _) => Self::Full,
             (true, true) => Self::Keys,
-            (true, false) if settings.common.priority.is_some() => Self::KeyAndClass,
             (true, false) if charges => Self::Early,
             (true, false) => Self::Key,
         }

@@ -186,32 +186,11 @@ impl<L: Limiter, R> Admission<L, R> {
     {
         let key_stage = &self.key_stage;
         if self.path > Path::Key {
-            return self.decide_apart(parts);
+            return self.decide_by_settings(&key_stage.key_rules.keys_of(parts), parts);
         }
         // By reference: a key is long, and stays where the extractor put it.
         match &key_stage.key_rules.extractor.extract(parts) {
             Ok(key) => self.decide_now(ChargeRequest::of(&[self.charge(key)]), true, parts),
-            Err(error) => self.decide_by_settings(&key_stage.missing_key(*error), parts),
-        }
-    }
-
-    /// Decides about a request whose class, tier or cost the settings choose.
-    #[inline(never)]
-    fn decide_apart<B: 'static>(self: &Arc<Self>, parts: &mut Parts) -> RateOutcome<L, R, B>
-    where
-        R: Reject<B>,
-    {
-        let key_stage = &self.key_stage;
-        if self.path != Path::KeyAndClass {
-            return self.decide_by_settings(&key_stage.key_rules.keys_of(parts), parts);
-        }
-        // As without classes: nothing else is looked up or copied.
-        match &key_stage.key_rules.extractor.extract(parts) {
-            Ok(key) => {
-                let class = self.settings.common.priority_of(parts);
-                let charges = [self.charge(key).class(class)];
-                self.decide_charge(ChargeRequest::of(&charges), parts)
-            }
             Err(error) => self.decide_by_settings(&key_stage.missing_key(*error), parts),
         }
     }
@@ -222,7 +201,7 @@ impl<L: Limiter, R> Admission<L, R> {
         Charge::new(key, self.charge_op(1))
     }
 
-    /// Decides about a request of several limits, or whose tier and cost the settings choose.
+    /// Decides about a request of several limits, or whose class, tier and cost the settings choose.
     #[inline(never)]
     fn decide_by_settings<B: 'static>(
         self: &Arc<Self>,
