@@ -17,7 +17,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderName, HeaderValue, header, request::Parts};
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net};
 
 use crate::forwarded_entries::{
     self, HeaderEntry, address, forwarded_entries, list_entries, viewer_address,
@@ -471,7 +471,7 @@ impl ClientIpHeader {
 #[derive(Debug, Clone)]
 enum Trust {
     /// Every address in these networks, which are disjoint, sorted, and not IPv4-mapped.
-    Networks(Arc<[Ipv4Net]>, Arc<[Ipv6Net]>),
+    Networks(Arc<[IpNet]>),
     /// This many proxies in front of us, whatever their addresses.
     Hops(u8),
 }
@@ -481,38 +481,27 @@ impl Trust {
     where
         I: IntoIterator<Item: IntoNetwork>,
     {
-        let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        for proxy in proxies {
-            match unmapped(proxy.into_network()?) {
-                IpNet::V4(network) => v4.push(network),
-                IpNet::V6(network) => v6.push(network),
-            }
-        }
-        let (v4, v6) = (Ipv4Net::aggregate(&v4), Ipv6Net::aggregate(&v6));
+        let networks = proxies.into_iter().map(IntoNetwork::into_network);
+        let networks = networks.map(|network| network.map(unmapped));
         // Checked together: two halves are all addresses, too.
-        let all = v4.iter().copied().map(IpNet::V4);
-        let others = v6.iter().copied().map(IpNet::V6);
-        if let Some(network) = all.chain(others).find(|network| network.prefix_len() == 0) {
+        let networks = IpNet::aggregate(&networks.collect::<Result<_, _>>()?);
+        if let Some(network) = networks.iter().find(|network| network.prefix_len() == 0) {
             let message = format!(
                 "{network} as a trusted proxy would let every client choose its address; where the proxies \
                  have no known addresses, use `ClientIp::hops`"
             );
             return Err(ConfigError::new(ConfigErrorKind::Proxy, message));
         }
-        Ok(Self::Networks(v4.into(), v6.into()))
+        Ok(Self::Networks(networks.into()))
     }
 
     /// Whether to believe the one at `address`, which is `hops` proxies away: 0 is the peer.
     fn covers(&self, address: IpAddr, hops: usize) -> bool {
-        match (self, address) {
-            (Self::Hops(count), _) => hops < usize::from(*count),
-            (Self::Networks(networks, _), IpAddr::V4(v4)) => {
-                let after = networks.partition_point(|network| network.network() <= v4);
-                after > 0 && networks[after - 1].contains(&v4)
-            }
-            (Self::Networks(_, networks), IpAddr::V6(v6)) => {
-                let after = networks.partition_point(|network| network.network() <= v6);
-                after > 0 && networks[after - 1].contains(&v6)
+        match self {
+            Self::Hops(count) => hops < usize::from(*count),
+            Self::Networks(networks) => {
+                let after = networks.partition_point(|network| network.network() <= address);
+                after > 0 && networks[after - 1].contains(&address)
             }
         }
     }
