@@ -28,9 +28,6 @@ const HALF_MICROS: u64 = 300_000_000;
 /// The most keys that have a counter in a half of a shard.
 const MOST: usize = 256;
 
-/// The number of tags that are compared at once.
-const PART: usize = 32;
-
 /// An observer that reports the keys that are denied most often.
 ///
 /// It has a fixed number of counters, by the space-saving algorithm (Metwally, Agrawal, El Abbadi,
@@ -263,10 +260,6 @@ struct KeyCounters {
     /// A part of each key's hash, which finds its counter; in a vector of their own because a search scans all of them.
     tags: Vec<u32>,
     counters: Vec<TopKey>,
-    /// The index at which the search for the smallest counter continues.
-    next: usize,
-    /// A lower bound of all counts.
-    least: u64,
     total: u64,
 }
 
@@ -311,34 +304,15 @@ impl KeyCounters {
     }
 
     fn place(&self, tag: u32, of: (&Key, &Name, bool)) -> Option<usize> {
-        for (part, tags) in self.tags.chunks(PART).enumerate() {
-            // Without an early exit the compiler compares several tags at once.
-            if !tags.iter().fold(false, |found, own| found | (*own == tag)) {
-                continue;
-            }
-            let places = (part * PART..).zip(tags);
-            let mut places = places.filter(|(_, own)| **own == tag);
-            if let Some((place, _)) = places.find(|(place, _)| self.counters[*place].is_of(of)) {
-                return Some(place);
-            }
-        }
-        None
+        let mut places = self.tags.iter().zip(&self.counters);
+        places.position(|(own, counter)| *own == tag && counter.is_of(of))
     }
 
-    /// The index of a smallest counter. Counters only grow, so a search need not return to counters
-    /// that it passed until none of this size is left.
-    fn smallest(&mut self) -> usize {
-        loop {
-            while self.next < self.counters.len() {
-                let place = self.next;
-                if self.counters[place].count <= self.least {
-                    return place;
-                }
-                self.next += 1;
-            }
-            self.next = 0;
-            self.least = self.smallest_count();
-        }
+    /// The index of a smallest counter, if there is one.
+    fn smallest(&self) -> usize {
+        let places = 0..self.counters.len();
+        let smallest = places.min_by_key(|place| self.counters[*place].count);
+        smallest.unwrap_or_default()
     }
 
     fn smallest_count(&self) -> u64 {
