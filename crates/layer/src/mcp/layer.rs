@@ -89,6 +89,7 @@ impl<S, L: Limiter> Layer<S> for McpLayer<L> {
             inner,
             admission: self.layer.admission(),
             of_batch: self.of_batch.admission(),
+            rest: None,
         }
     }
 }
@@ -117,10 +118,36 @@ pub struct McpLimit<S, L = LocalLimiter> {
     /// The admission of all calls of a batch but the last that counts: it refunds a call if another one is denied, and adds
     /// no fields, which the last one adds.
     of_batch: McpAdmission<L>,
+    /// `None` outside of a batch.
+    rest: Option<RestOfBatch>,
+}
+
+/// The calls of a batch that are left, as limits around each other: the denial of one is the response that the others
+/// settle their charges by.
+#[derive(Clone)]
+struct RestOfBatch {
+    left: usize,
+    /// How many are left when the one is charged whose decision the response shows. Those that follow it are skipped.
+    shown: usize,
+    /// Whether the inner service was called.
+    passed: Arc<AtomicBool>,
 }
 
 impl<S, L> McpLimit<S, L> {
     crate::inner_service!(S);
+
+    /// The instance that was polled ready, for the calls of a batch that are left.
+    fn ready(&mut self, rest: RestOfBatch) -> Self
+    where
+        S: Clone,
+    {
+        Self {
+            inner: take_ready(&mut self.inner),
+            admission: Arc::clone(&self.admission),
+            of_batch: Arc::clone(&self.of_batch),
+            rest: Some(rest),
+        }
+    }
 }
 
 impl<S, B, ResBody, L> Service<Request<B>> for McpLimit<S, L>
@@ -141,31 +168,59 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let ready = Self {
-            inner: take_ready(&mut self.inner),
-            admission: Arc::clone(&self.admission),
-            of_batch: Arc::clone(&self.of_batch),
+        let Some(mut rest) = self.rest.take() else {
+            let calls = request.extensions().get::<Calls>();
+            let left = calls.map_or(0, |calls| calls.calls.len());
+            let admission = Arc::clone(&self.admission);
+            if left < 2 {
+                let inner = take_ready(&mut self.inner);
+                return Box::pin(Gate::new(inner, admission).call(request));
+            }
+            let (request, shown) = last_that_counts(request, left, &admission);
+            let passed = Arc::default();
+            let mut batch = self.ready(RestOfBatch {
+                left,
+                shown,
+                passed,
+            });
+            return Box::pin(async move {
+                let mut response = batch.call(request).await?;
+                let extensions = response.extensions_mut();
+                extensions.remove::<Denied>();
+                if let Some(DenialOfCall(decision)) = extensions.remove() {
+                    admission.responder().decorate(&decision, &mut response);
+                }
+                Ok(response)
+            });
         };
-        let calls = request.extensions().get::<Calls>();
-        let left = calls.map_or(0, |calls| calls.calls.len());
-        if left < 2 {
-            return Box::pin(Gate::new(ready.inner, ready.admission).call(request));
+        let extensions = request.extensions_mut();
+        // It would be the charge of another call.
+        extensions.remove::<SeenCharges>();
+        let left = rest.left.checked_sub(1);
+        if let Some(calls) = extensions.get_mut::<Calls>() {
+            calls.at = left.map(|left| calls.calls.len() - 1 - left);
         }
-        let admission = Arc::clone(&self.admission);
-        let shown;
-        (request, shown) = last_that_counts(request, left, &admission);
-        let mut batch = RestOfBatch {
-            ready,
-            left,
-            shown,
-            passed: Arc::default(),
+        let passed = Arc::clone(&rest.passed);
+        let Some(left) = left else {
+            passed.store(true, Ordering::Relaxed);
+            return Box::pin(self.inner.call(request));
         };
+        let shows = left == rest.shown;
+        let admission = if shows {
+            &self.admission
+        } else {
+            &self.of_batch
+        };
+        let admission = Arc::clone(admission);
+        rest.left = left;
+        let call = Gate::new(self.ready(rest), admission).call(request);
         Box::pin(async move {
-            let mut response = batch.call(request).await?;
-            response.extensions_mut().remove::<Denied>();
-            if let Some(DenialOfCall(decision)) = response.extensions_mut().remove::<DenialOfCall>()
-            {
-                admission.responder().decorate(&decision, &mut response);
+            let mut response = call.await?;
+            if shows {
+                response.extensions_mut().remove::<DenialOfCall>();
+            }
+            if !passed.load(Ordering::Relaxed) {
+                response.extensions_mut().insert(Denied);
             }
             Ok(response)
         })
@@ -178,6 +233,7 @@ impl<S: Clone, L> Clone for McpLimit<S, L> {
             inner: self.inner.clone(),
             admission: Arc::clone(&self.admission),
             of_batch: Arc::clone(&self.of_batch),
+            rest: self.rest.clone(),
         }
     }
 }
@@ -204,85 +260,4 @@ fn last_that_counts<B, L: Limiter>(
         !admission.skips(&parts)
     });
     (Request::from_parts(parts, body), shown.unwrap_or_default())
-}
-
-/// The calls of a batch that are left, as limits around each other: the denial of one is the response that the others
-/// settle their charges by.
-struct RestOfBatch<S, L> {
-    ready: McpLimit<S, L>,
-    left: usize,
-    /// How many are left when the one is charged whose decision the response shows. Those that follow it are skipped.
-    shown: usize,
-    /// Whether the inner service was called.
-    passed: Arc<AtomicBool>,
-}
-
-impl<S, B, ResBody, L> Service<Request<B>> for RestOfBatch<S, L>
-where
-    S: Service<Request<B>, Response = Response<ResBody>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: 'static,
-    B: Send + 'static,
-    ResBody: RejectionBody + Send + 'static,
-    L: Limiter,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = BoxedResponse<ResBody, S::Error>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let extensions = request.extensions_mut();
-        // It would be the charge of another call.
-        extensions.remove::<SeenCharges>();
-        let left = self.left.checked_sub(1);
-        if let Some(calls) = extensions.get_mut::<Calls>() {
-            calls.at = left.map(|left| calls.calls.len() - 1 - left);
-        }
-        let Some(left) = left else {
-            self.passed.store(true, Ordering::Relaxed);
-            return Box::pin(self.ready.inner.call(request));
-        };
-        let shows = left == self.shown;
-        let admission = if shows {
-            &self.ready.admission
-        } else {
-            &self.ready.of_batch
-        };
-        let rest = Self {
-            ready: McpLimit {
-                inner: take_ready(&mut self.ready.inner),
-                ..self.ready.clone()
-            },
-            left,
-            shown: self.shown,
-            passed: Arc::clone(&self.passed),
-        };
-        let call = Gate::new(rest, Arc::clone(admission)).call(request);
-        let passed = Arc::clone(&self.passed);
-        Box::pin(async move {
-            let mut response = call.await?;
-            if shows {
-                response.extensions_mut().remove::<DenialOfCall>();
-            }
-            if !passed.load(Ordering::Relaxed) {
-                response.extensions_mut().insert(Denied);
-            }
-            Ok(response)
-        })
-    }
-}
-
-impl<S: Clone, L> Clone for RestOfBatch<S, L> {
-    fn clone(&self) -> Self {
-        Self {
-            ready: self.ready.clone(),
-            left: self.left,
-            shown: self.shown,
-            passed: Arc::clone(&self.passed),
-        }
-    }
 }
