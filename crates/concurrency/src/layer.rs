@@ -3,7 +3,7 @@
 //! In: the head of a request. Out: a [`RequestOutcome`]. The request passes with its permit, which the body of its response
 //! holds until it ends; or it is rejected; or other nodes decide.
 //!
-//! The key stage finds the key. [`Permits`] acquire one: of the counts of this process (`in_flight.rs`), or of the leases of
+//! The [`Responder`] finds the key. [`Permits`] acquire one: of the counts of this process (`in_flight.rs`), or of the leases of
 //! all nodes (`leases.rs`), which takes a call. The answer is a [`Grant`]: a decision, and the permit if there is
 //! one.
 //!
@@ -42,8 +42,8 @@ use tower_ratelimit_core::{
 use tower_ratelimit_layer::{
     middleware::{
         gate::{Admit, Admits, FinalOutcome, Gate, GateFuture, RequestOutcome},
-        responder::{KeyStage, Responder},
-        settings::{CommonSettings, MissingKey, PerRequest},
+        responder::Responder,
+        settings::{CommonSettings, MissingKey},
         wrapped_bodies::Followed,
     },
     observe::{Decided, Observer},
@@ -174,8 +174,7 @@ impl<S, R> Layer<S> for ConcurrencyLayer<R> {
             let policies = slice::from_ref(self.permits.policy());
             Arc::new(PermitAdmission {
                 permits: self.permits.clone(),
-                key_stage: KeyStage::new(&self.settings, Arc::clone(&self.rejection), &[policies]),
-                priority: self.settings.priority.clone(),
+                responder: Responder::new(&self.settings, Arc::clone(&self.rejection), &[policies]),
             })
         });
         Gate::new(inner, ByPermit(Arc::clone(admission)))
@@ -207,8 +206,7 @@ impl<R> fmt::Debug for ConcurrencyLayer<R> {
 #[allow(missing_debug_implementations, reason = "users only name it")]
 struct PermitAdmission<R> {
     permits: Permits,
-    key_stage: KeyStage<R>,
-    priority: Option<PerRequest<Priority>>,
+    responder: Responder<R>,
 }
 
 /// A service that has a limited number of requests in flight for each key. Made by
@@ -253,7 +251,7 @@ impl<R: Reject<B>, B: Body> Admits<B> for ByPermit<R> {
 
     fn show(running: &mut Running<R>, response: &mut Response<B>) -> ControlFlow<()> {
         if let Some((admission, decision)) = &running.shown {
-            admission.responder().decorate(decision, response);
+            admission.responder.decorate(decision, response);
         }
         ControlFlow::Continue(())
     }
@@ -289,29 +287,24 @@ pub struct PendingPermit<R> {
 }
 
 impl<R> PermitAdmission<R> {
-    const fn responder(&self) -> &Responder<R> {
-        self.key_stage.responder()
-    }
-
     fn decide<B>(self: &Arc<Self>, parts: &Parts) -> PermitOutcome<R, B>
     where
         R: Reject<B>,
     {
-        let key = match self.key_stage.key_of(parts) {
+        let key = match self.responder.key_of(parts) {
             Ok(key) => key,
             Err(why) => {
-                let rejection = self.key_stage.exempt(why, self.policies());
+                let rejection = self.responder.exempt(why, self.policies());
                 return self.undecided(rejection, parts);
             }
         };
         // One of a layer's first requests: the key may be the address of a proxy.
-        let diagnostics = self.key_stage.diagnostics();
+        let diagnostics = self.responder.diagnostics();
         if diagnostics.is_active() && diagnostics.checks_next() {
-            self.key_stage.check_for_proxy(parts);
+            self.responder.check_for_proxy(parts);
         }
-        let started = self.responder().start();
-        let priority = self.priority.as_ref();
-        let class = priority.map_or(Priority::CRITICAL, |priority| priority(parts));
+        let started = self.responder.start();
+        let class = self.responder.common.priority_of(parts);
         match self.permits.acquire(key, class) {
             PendingGrant::Ready(grant) => self.admit(grant, started, parts),
             PendingGrant::Later(grant) => RequestOutcome::Defer(PendingPermit {
@@ -334,11 +327,11 @@ impl<R> PermitAdmission<R> {
         let decision = match decision {
             Ok(decision) => decision,
             Err(error) => {
-                let rejection = self.key_stage.undecided(&error, self.policies());
+                let rejection = self.responder.undecided(&error, self.policies());
                 return self.undecided(rejection, parts);
             }
         };
-        let responder = self.responder();
+        let responder = &self.responder;
         let charges = [Charge::new(holder.key(), OpRef::Acquire(1))];
         responder.decided(|| Decided::now(&decision, &charges, started));
         if decision.is_allowed() {
@@ -364,7 +357,7 @@ impl<R> PermitAdmission<R> {
         R: Reject<B>,
     {
         match rejection {
-            Some(kind) => RequestOutcome::Reject(self.responder().refuse(parts, kind)),
+            Some(kind) => RequestOutcome::Reject(self.responder.refuse(parts, kind)),
             None => RequestOutcome::Pass(Running::default()),
         }
     }

@@ -188,7 +188,7 @@ where
                 let extensions = response.extensions_mut();
                 extensions.remove::<Denied>();
                 if let Some(DenialOfCall(decision)) = extensions.remove() {
-                    admission.responder().decorate(&decision, &mut response);
+                    admission.responder.decorate(&decision, &mut response);
                 }
                 Ok(response)
             });

@@ -1,14 +1,14 @@
-//! The common parts of all layers: key stage, outcome and responses.
+//! The common parts of all layers: keys, outcome and responses.
 //!
 //! In: the head of a request. Out: a key to charge, or the reason why it is not charged; later, fields in the response or a
 //! rejection. What is charged is a matter of each layer: `rate_limit/`, `concurrency/`, `crates/rules/src/layer/`.
 //!
-//! 1. A layer's builder collects `settings.rs`, and makes a `KeyStage` of them (`responder.rs`).
-//! 2. For each request the stage reads the switch, the lists and the extractor (`settings.rs`). A request
+//! 1. A layer's builder collects `settings.rs`, and makes a `Responder` of them (`responder.rs`).
+//! 2. For each request it reads the switch, the lists and the extractor (`settings.rs`). A request
 //!    without a key is rejected, shares a key with all such, or passes, by the kind of the error.
 //! 3. The layer decides. Its result is a `RequestOutcome` (`gate.rs`): the request passes, is rejected, or waits
 //!    with the instance of the inner service that was ready for it.
-//! 4. `responder.rs` writes the fields of an admitted request, makes the rejection of a denied one, and sends events to the
+//! 4. The responder writes the fields of an admitted request, makes the rejection of a denied one, and sends events to the
 //!    observer. In shadow mode it rejects nothing.
 //!
 //! `setup_diagnostics.rs` watches the first requests of a layer for a wrong set-up, such as a proxy whose address is the

@@ -1,12 +1,11 @@
-//! The stage of every layer that finds a request's keys, or exempts it, and its responder, which reports decisions to clients
-//! and to the observer.
+//! The part of every layer that finds a request's keys, or exempts it, and reports decisions to clients and to the observer.
 
 use std::{sync::Arc, time::Instant};
 
-use http::{Response, StatusCode, request::Parts};
+use http::{Response, request::Parts};
 
 use super::{
-    settings::{CommonSettings, KeyRules, Keys, Uncounted},
+    settings::{CommonSettings, Keys, Uncounted},
     setup_diagnostics::Diagnostics,
 };
 use crate::observe::event::{Decided, Event, Observer};
@@ -18,26 +17,24 @@ use tower_ratelimit_core::{
     reject::rejection::{AnswerStyle, ErasedReject, Reject, Rejection, RejectionKind, answer},
 };
 
-/// The first stage of a layer.
+/// The part of a layer that does not depend on what is limited. It finds the keys of a request, or exempts it, and reports
+/// decisions: to clients in responses, and to the observer in events.
 #[allow(missing_debug_implementations, reason = "hidden")]
-pub struct KeyStage<R> {
-    pub(crate) key_rules: KeyRules,
-    responder: Responder<R>,
+pub struct Responder<R> {
+    pub common: CommonSettings,
+    rejection: Arc<R>,
+    renderer: Renderer,
     diagnostics: Diagnostics,
 }
 
-impl<R> KeyStage<R> {
-    pub fn new(settings: &CommonSettings, rejection: Arc<R>, sets: &[&[Policy]]) -> Self {
+impl<R> Responder<R> {
+    pub fn new(common: &CommonSettings, rejection: Arc<R>, sets: &[&[Policy]]) -> Self {
         Self {
-            key_rules: settings.key_rules.clone(),
-            responder: Responder::new(rejection, settings, sets),
+            common: common.clone(),
+            rejection,
+            renderer: Renderer::new(&common.headers, sets),
             diagnostics: Diagnostics::new(),
         }
-    }
-
-    #[inline]
-    pub const fn responder(&self) -> &Responder<R> {
-        &self.responder
     }
 
     #[inline]
@@ -47,7 +44,7 @@ impl<R> KeyStage<R> {
 
     /// The key that a request is counted by, in a layer of one limit.
     pub fn key_of(&self, parts: &Parts) -> Result<Key, Uncounted> {
-        let mut keys = self.key_rules.keys_of(parts)?;
+        let mut keys = self.common.key_rules.keys_of(parts)?;
         let only = keys.as_mut_slice().first_mut().and_then(Option::take);
         only.map(|(_, key)| key).ok_or(Uncounted::Skip)
     }
@@ -55,7 +52,7 @@ impl<R> KeyStage<R> {
     /// The key of a request whose only extractor fails.
     #[cold]
     pub(crate) fn missing_key(&self, error: KeyError) -> Result<Keys, Uncounted> {
-        (self.key_rules).replace_missing(vec![(0, error)], Keys::default())
+        (self.common.key_rules).replace_missing(vec![(0, error)], Keys::default())
     }
 
     /// Reports a request that is not counted. Returns its rejection; `None` if it passes.
@@ -63,14 +60,23 @@ impl<R> KeyStage<R> {
     pub fn exempt(&self, why: Uncounted, policies: &[Policy]) -> Option<RejectionKind> {
         let rejection = match why {
             Uncounted::Skip => {
-                self.responder.observe(|| Event::Bypassed { policies });
+                self.observe(|| Event::Bypassed { policies });
                 return None;
             }
             Uncounted::Deny => {
-                self.responder.observe(|| Event::Banned { policies });
+                self.observe(|| Event::Banned { policies });
                 RejectionKind::Banned
             }
-            Uncounted::NoKey(error) => self.responder.keyless(policies, error),
+            Uncounted::NoKey(error) => {
+                self.observe(|| Event::KeyMissing {
+                    policies,
+                    error: &error,
+                });
+                match error.kind() {
+                    KeyErrorKind::Absent | KeyErrorKind::Ambiguous => RejectionKind::KeyMissing,
+                    _ => RejectionKind::KeyUnavailable,
+                }
+            }
         };
         self.unless_shadow(rejection)
     }
@@ -79,55 +85,31 @@ impl<R> KeyStage<R> {
     /// passes.
     #[cold]
     pub fn undecided(&self, error: &LimiterError, policies: &[Policy]) -> Option<RejectionKind> {
-        (self.responder).observe(|| Event::Failed { policies, error });
+        self.observe(|| Event::Failed { policies, error });
         self.unless_shadow(RejectionKind::LimiterFailed)
     }
 
     /// A layer in shadow mode rejects nothing.
     fn unless_shadow(&self, kind: RejectionKind) -> Option<RejectionKind> {
-        (!self.responder.is_shadow()).then_some(kind)
+        (!self.is_shadow()).then_some(kind)
     }
 
     /// Checks one of a layer's first requests for a proxy whose address is the key.
     pub fn check_for_proxy(&self, parts: &Parts) {
-        let mut extractors = self.key_rules.extractors();
+        let mut extractors = self.common.key_rules.extractors();
         if let Some(peer) = extractors.find_map(|extractor| extractor.believed_peer(parts)) {
             self.diagnostics.check_for_proxy(peer, &parts.headers);
-        }
-    }
-}
-
-/// Reports the decisions of a layer: to clients in responses, and to the observer in events.
-#[allow(missing_debug_implementations, reason = "hidden")]
-pub struct Responder<R> {
-    rejection: Arc<R>,
-    renderer: Renderer,
-    observer: Option<Arc<dyn Observer>>,
-    shadow: bool,
-    grpc: bool,
-    shed_status: StatusCode,
-}
-
-impl<R> Responder<R> {
-    pub(crate) fn new(rejection: Arc<R>, settings: &CommonSettings, sets: &[&[Policy]]) -> Self {
-        Self {
-            rejection,
-            renderer: Renderer::new(&settings.headers, sets),
-            observer: settings.observer.clone(),
-            shadow: settings.shadow,
-            grpc: settings.grpc,
-            shed_status: settings.shed_status,
         }
     }
 
     #[inline]
     pub const fn is_shadow(&self) -> bool {
-        self.shadow
+        self.common.shadow
     }
 
     #[inline]
     pub(crate) const fn is_observed(&self) -> bool {
-        self.observer.is_some()
+        self.common.observer.is_some()
     }
 
     /// Adds the jitter of the headers to a denial.
@@ -138,13 +120,13 @@ impl<R> Responder<R> {
     /// The start of a decision; `None` without an observer.
     #[inline]
     pub fn start(&self) -> Option<Instant> {
-        self.observer.is_some().then(Instant::now)
+        self.common.observer.is_some().then(Instant::now)
     }
 
     #[inline]
     pub fn decided<'a>(&self, decided: impl FnOnce() -> Decided<'a>) {
-        if let Some(observer) = &self.observer {
-            let shadow = self.shadow;
+        if let Some(observer) = &self.common.observer {
+            let shadow = self.common.shadow;
             observer.observe(&Event::Decided(Decided {
                 shadow,
                 ..decided()
@@ -152,21 +134,9 @@ impl<R> Responder<R> {
         }
     }
 
-    /// Reports a request without a key that the layer rejects. Returns the kind of its rejection.
-    pub(crate) fn keyless(&self, policies: &[Policy], error: KeyError) -> RejectionKind {
-        self.observe(|| Event::KeyMissing {
-            policies,
-            error: &error,
-        });
-        match error.kind() {
-            KeyErrorKind::Absent | KeyErrorKind::Ambiguous => RejectionKind::KeyMissing,
-            _ => RejectionKind::KeyUnavailable,
-        }
-    }
-
     #[inline]
     pub(crate) fn observe<'a>(&self, event: impl FnOnce() -> Event<'a>) {
-        if let Some(observer) = &self.observer {
+        if let Some(observer) = &self.common.observer {
             observer.observe(&event());
         }
     }
@@ -176,8 +146,8 @@ impl<R> Responder<R> {
         R: Reject<B>,
     {
         let rejection = Rejection::denied(parts, decision)
-            .detecting_grpc(self.grpc)
-            .with_shed_status(self.shed_status);
+            .detecting_grpc(self.common.grpc)
+            .with_shed_status(self.common.shed_status);
         answer(&*self.rejection, &rejection, &self.renderer)
     }
 
@@ -185,7 +155,7 @@ impl<R> Responder<R> {
     where
         R: Reject<B>,
     {
-        let rejection = Rejection::new(kind, parts).detecting_grpc(self.grpc);
+        let rejection = Rejection::new(kind, parts).detecting_grpc(self.common.grpc);
         answer(&*self.rejection, &rejection, &self.renderer)
     }
 
@@ -196,8 +166,8 @@ impl<R> Responder<R> {
     {
         AnswerStyle {
             headers: self.renderer.headers().clone(),
-            grpc: self.grpc,
-            shed_status: self.shed_status,
+            grpc: self.common.grpc,
+            shed_status: self.common.shed_status,
             rejection: ErasedReject::new(Arc::clone(&self.rejection)),
         }
     }
@@ -205,7 +175,7 @@ impl<R> Responder<R> {
     /// Whether the response to an allowed request gets any field.
     #[inline]
     pub fn decorates(&self) -> bool {
-        !self.shadow && self.renderer.renders_limits()
+        !self.common.shadow && self.renderer.renders_limits()
     }
 
     pub fn decorate<B>(&self, decision: &Decision, response: &mut Response<B>) {

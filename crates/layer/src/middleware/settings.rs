@@ -52,7 +52,7 @@ impl CommonSettings {
         }
     }
 
-    pub(crate) fn priority_of(&self, parts: &Parts) -> Priority {
+    pub fn priority_of(&self, parts: &Parts) -> Priority {
         let priority = self.priority.as_ref();
         priority.map_or(Priority::CRITICAL, |priority| priority(parts))
     }

@@ -14,10 +14,7 @@ use super::{
     settings::Settings,
 };
 use crate::{
-    middleware::{
-        responder::{KeyStage, Responder},
-        setup_diagnostics::Diagnostics,
-    },
+    middleware::{responder::Responder, setup_diagnostics::Diagnostics},
     observe::event::{Corrected, Decided, Event},
 };
 use tower_ratelimit_core::{
@@ -36,7 +33,8 @@ use tower_ratelimit_core::{
 pub struct Admission<L, R> {
     pub(super) limiter: Arc<L>,
     pub(super) settings: Settings,
-    pub(super) key_stage: KeyStage<R>,
+    #[doc(hidden)]
+    pub responder: Responder<R>,
     pub(super) path: Path,
     /// Whether requests are charged by [`Op::Reserve`], since another operation may follow.
     pub(super) reserves: AtomicBool,
@@ -61,8 +59,8 @@ pub(super) enum Path {
 }
 
 impl Path {
-    fn of<R>(settings: &Settings, key_stage: &KeyStage<R>, charges: bool) -> Self {
-        let finds = key_stage.key_rules.are_any() || settings.common.priority.is_some();
+    fn of<R>(settings: &Settings, responder: &Responder<R>, charges: bool) -> Self {
+        let finds = responder.common.key_rules.are_any() || settings.common.priority.is_some();
         match (settings.are_plain(), finds) {
             (false, _) => Self::Full,
             (true, true) => Self::Keys,
@@ -73,8 +71,8 @@ impl Path {
 }
 
 impl<L: Limiter, R> Admission<L, R> {
-    pub(super) fn new(limiter: Arc<L>, key_stage: KeyStage<R>, settings: Settings) -> Self {
-        let is_shadow = key_stage.responder().is_shadow();
+    pub(super) fn new(limiter: Arc<L>, responder: Responder<R>, settings: Settings) -> Self {
+        let is_shadow = responder.is_shadow();
         // An overflowed request starts no block, so it is reserved as well.
         let revises = settings.elastic.is_some() || settings.waiting.is_enabled();
         let corrects = settings.corrects(iter::empty());
@@ -84,18 +82,18 @@ impl<L: Limiter, R> Admission<L, R> {
         let facts = limiter.facts();
         let own = || Arc::as_ptr(&limiter).addr();
         let admission = Self {
-            path: Path::of(&settings, &key_stage, facts.answers_at_once),
+            path: Path::of(&settings, &responder, facts.answers_at_once),
             reserves: AtomicBool::new(may_continue && facts.supports(&Op::Reserve(1))),
             blocks: facts.blocks,
             identity: facts.identity.unwrap_or_else(own),
-            key_stage,
+            responder,
             limiter,
             settings,
         };
         let receipt = corrects.then(|| admission.unmeasured(&[]).receipt());
         let exceeds = admission.settings.elastic.is_some();
         let has_quota = admission.settings.quota.is_some();
-        let diagnostics = admission.key_stage.diagnostics();
+        let diagnostics = admission.responder.diagnostics();
         diagnostics.report_unsupported(&*admission.limiter, receipt, exceeds, has_quota);
         if admission.settings.spending.is_none() && !admission.settings.spends.is_empty() {
             Diagnostics::report_unspent();
@@ -106,15 +104,15 @@ impl<L: Limiter, R> Admission<L, R> {
     /// Reports a request that a limiter with these policies failed to decide. Returns its rejection; `None` if it
     /// passes.
     pub fn fail(&self, error: &LimiterError, policies: &[Policy]) -> Option<RejectionKind> {
-        self.key_stage.diagnostics().report_undecided(error);
-        self.key_stage.undecided(error, policies)
+        self.responder.diagnostics().report_undecided(error);
+        self.responder.undecided(error, policies)
     }
 
     /// Whether a request with these parts passes uncounted.
     #[cfg(feature = "mcp")]
     pub(crate) fn skips(&self, parts: &http::request::Parts) -> bool {
         use crate::middleware::settings::Uncounted::Skip;
-        matches!(self.key_stage.key_rules.keys_of(parts), Err(Skip))
+        matches!(self.responder.common.key_rules.keys_of(parts), Err(Skip))
             || self.settings.tier_of(parts).is_unlimited()
     }
 
@@ -148,13 +146,13 @@ impl<L: Limiter, R> Admission<L, R> {
         charge: ChargeRequest<'_>,
         trace: &DecisionTrace,
     ) -> bool {
-        if self.responder().is_observed() {
+        if self.responder.is_observed() {
             self.report_decided(decision, charge, trace);
         }
-        if decision.is_allowed() || self.responder().is_shadow() {
+        if decision.is_allowed() || self.responder.is_shadow() {
             return true;
         }
-        self.responder().lengthen(decision);
+        self.responder.lengthen(decision);
         false
     }
 
@@ -166,7 +164,7 @@ impl<L: Limiter, R> Admission<L, R> {
         charge: ChargeRequest<'_>,
         trace: &DecisionTrace,
     ) {
-        self.responder()
+        self.responder
             .decided(|| self.decided(decision, charge, trace));
     }
 
@@ -188,21 +186,15 @@ impl<L: Limiter, R> Admission<L, R> {
 }
 
 impl<L, R> Admission<L, R> {
-    #[inline]
-    #[doc(hidden)]
-    pub const fn responder(&self) -> &Responder<R> {
-        self.key_stage.responder()
-    }
-
     /// Whether a denied request of these limits may wait or exceed them.
     #[inline]
     pub(super) fn revises_denials(&self, limits: impl Iterator<Item = usize>) -> bool {
-        self.settings.revises_denials(limits) && !self.responder().is_shadow()
+        self.settings.revises_denials(limits) && !self.responder.is_shadow()
     }
 
     /// Whether all denied requests pass to the inner service.
     pub(super) const fn overflows(&self) -> bool {
-        self.settings.overflow && !self.responder().is_shadow()
+        self.settings.overflow && !self.responder.is_shadow()
     }
 
     /// Whether denials and responses of these limits may start a block.
@@ -216,9 +208,9 @@ impl<L, R> Admission<L, R> {
     /// Reports the final charge of a request, or an error if it could not be corrected.
     pub(super) fn report_corrected(&self, corrected: Corrected<'_>) {
         match corrected.error {
-            Some(error) => self.key_stage.diagnostics().report_uncorrected(error),
-            None => self.key_stage.diagnostics().note_corrected(),
+            Some(error) => self.responder.diagnostics().report_uncorrected(error),
+            None => self.responder.diagnostics().note_corrected(),
         }
-        self.responder().observe(|| Event::Corrected(corrected));
+        self.responder.observe(|| Event::Corrected(corrected));
     }
 }

@@ -73,14 +73,36 @@ impl<L: Limiter, R> Admit for Arc<Admission<L, R>> {
 impl<L: Limiter, R: Reject<B>, B: 'static> Admits<B> for Arc<Admission<L, R>> {
     type Body = B;
 
+    /// Charges a request by its extensions, if the limiter answers at once and they have its key.
     #[inline(always)]
     fn begin(&self, extensions: &Extensions) -> Begun<ResponseWork<L, R>> {
-        Admission::begin(self, extensions)
+        if self.path != Path::Early || self.responder.diagnostics().is_active() {
+            return Begun::Nothing;
+        }
+        let key_rules = &self.responder.common.key_rules;
+        let Some(key) = key_rules.extractor.extract_early(extensions) else {
+            return Begun::Nothing;
+        };
+        match self.limiter.charge(Priority::CRITICAL, &key, 1) {
+            Some(charged) if !charged.is_taken() => Begun::Denied(key, charged.decision()),
+            Some(_) if !self.responder.decorates() => Begun::Pass(ResponseWork::Nothing),
+            Some(charged) => Begun::Pass(ResponseWork::showing(&mut charged.decision(), self)),
+            None => self.begin_by_call(key),
+        }
     }
 
+    /// Decides about a request whose key the layer finds.
     #[inline(always)]
     fn decide(&self, parts: &mut Parts) -> RateOutcome<L, R, B> {
-        Admission::decide(self, parts)
+        let key_rules = &self.responder.common.key_rules;
+        if self.path > Path::Key {
+            return self.decide_by_settings(&key_rules.keys_of(parts), parts);
+        }
+        // By reference: a key is long, and stays where the extractor put it.
+        match &key_rules.extractor.extract(parts) {
+            Ok(key) => self.decide_now(ChargeRequest::of(&[self.charge(key)]), true, parts),
+            Err(error) => self.decide_by_settings(&self.responder.missing_key(*error), parts),
+        }
     }
 
     fn decide_denied(
@@ -148,23 +170,6 @@ pub struct PendingOutcome<L, R> {
 type LateDecision = (Result<Decision, LimiterError>, KeptCharges, DecisionTrace);
 
 impl<L: Limiter, R> Admission<L, R> {
-    /// Charges a request by its extensions, if the limiter answers at once and they have its key.
-    #[inline(always)]
-    fn begin(self: &Arc<Self>, extensions: &Extensions) -> Begun<ResponseWork<L, R>> {
-        if self.path != Path::Early || self.key_stage.diagnostics().is_active() {
-            return Begun::Nothing;
-        }
-        let Some(key) = self.key_stage.key_rules.extractor.extract_early(extensions) else {
-            return Begun::Nothing;
-        };
-        match self.limiter.charge(Priority::CRITICAL, &key, 1) {
-            Some(charged) if !charged.is_taken() => Begun::Denied(key, charged.decision()),
-            Some(_) if !self.responder().decorates() => Begun::Pass(ResponseWork::Nothing),
-            Some(charged) => Begun::Pass(ResponseWork::showing(&mut charged.decision(), self)),
-            None => self.begin_by_call(key),
-        }
-    }
-
     /// Charges a request by a call, which is answered at once.
     #[inline(never)]
     fn begin_by_call(self: &Arc<Self>, key: Key) -> Begun<ResponseWork<L, R>> {
@@ -175,23 +180,6 @@ impl<L: Limiter, R> Admission<L, R> {
             }
             Pending::Ready(Ok(decision)) => Begun::Denied(key, decision),
             Pending::Ready(Err(_)) | Pending::Later(_) => Begun::Nothing,
-        }
-    }
-
-    /// Decides about a request whose key the layer finds.
-    #[inline(always)]
-    pub(super) fn decide<B: 'static>(self: &Arc<Self>, parts: &mut Parts) -> RateOutcome<L, R, B>
-    where
-        R: Reject<B>,
-    {
-        let key_stage = &self.key_stage;
-        if self.path > Path::Key {
-            return self.decide_by_settings(&key_stage.key_rules.keys_of(parts), parts);
-        }
-        // By reference: a key is long, and stays where the extractor put it.
-        match &key_stage.key_rules.extractor.extract(parts) {
-            Ok(key) => self.decide_now(ChargeRequest::of(&[self.charge(key)]), true, parts),
-            Err(error) => self.decide_by_settings(&key_stage.missing_key(*error), parts),
         }
     }
 
@@ -239,7 +227,7 @@ impl<L: Limiter, R> Admission<L, R> {
     pub(super) fn request_of<'a>(&self, charges: &'a [Charge<'a>]) -> ChargeRequest<'a> {
         ChargeRequest {
             charges,
-            started: self.responder().start(),
+            started: self.responder.start(),
         }
     }
 
@@ -287,7 +275,7 @@ impl<L: Limiter, R> Admission<L, R> {
     /// Requests the charge, without numbers if nobody reads those of a request that passes.
     #[inline]
     pub(super) fn request_for(&self, charge: ChargeRequest<'_>, plain: bool) -> Pending<L::Future> {
-        let wants = if plain && !self.responder().decorates() {
+        let wants = if plain && !self.responder.decorates() {
             Numbers::OfDenials
         } else {
             Numbers::All
@@ -337,7 +325,7 @@ impl<L: Limiter, R> Admission<L, R> {
     {
         match answer {
             Ok(mut decision)
-                if !self.responder().is_shadow()
+                if !self.responder.is_shadow()
                     && self.settings.lets_pass(&decision, charge.charges) =>
             {
                 ResponseWork::overflow(&mut decision, charge, trace, self, parts)
@@ -361,7 +349,7 @@ impl<L: Limiter, R> Admission<L, R> {
     where
         R: Reject<B>,
     {
-        self.undecided(self.key_stage.exempt(why, policies), policies, parts)
+        self.undecided(self.responder.exempt(why, policies), policies, parts)
     }
 
     /// Rejects a request without a decision, or passes it if there is no rejection.
@@ -375,11 +363,11 @@ impl<L: Limiter, R> Admission<L, R> {
         R: Reject<B>,
     {
         if let Some(kind) = rejection {
-            return RequestOutcome::Reject(self.responder().refuse(parts, kind));
+            return RequestOutcome::Reject(self.responder.refuse(parts, kind));
         }
         if self.settings.expose_decision {
             let decision = Decision::uncounted(OsClock::wall_now(), policies);
-            let style = self.responder().style::<B>();
+            let style = self.responder.style::<B>();
             handler_extensions::expose(&[], &decision, style, &mut parts.extensions);
         }
         RequestOutcome::Pass(ResponseWork::Nothing)
@@ -388,14 +376,14 @@ impl<L: Limiter, R> Admission<L, R> {
     /// Whether earlier requests wait, which this one must perhaps not overtake.
     pub(super) fn may_queue(&self, charge: ChargeRequest<'_>) -> bool {
         let waiting = &self.settings.waiting;
-        waiting.may_have_queue(charge) && charge.cost() > 0 && !self.responder().is_shadow()
+        waiting.may_have_queue(charge) && charge.cost() > 0 && !self.responder.is_shadow()
     }
 
     #[inline]
     fn is_settled(&self, plain: bool, decision: &Decision, charge: ChargeRequest<'_>) -> bool {
         match decision.outcome() {
             Outcome::Allowed => true,
-            Outcome::Delayed(wait) => wait.is_zero() || self.responder().is_shadow(),
+            Outcome::Delayed(wait) => wait.is_zero() || self.responder.is_shadow(),
             Outcome::Denied if plain => !self.overflows(),
             _ => !self.overflows() && !self.revises_denials(charge.limits()),
         }
@@ -404,12 +392,12 @@ impl<L: Limiter, R> Admission<L, R> {
     /// Whether a request with this decision passes, and needs no work before it does: by the settings none if `plain`.
     #[inline]
     fn passes_plainly(&self, plain: bool, decision: &Decision) -> bool {
-        plain && decision.passes_at_once() && !self.key_stage.diagnostics().is_active()
+        plain && decision.passes_at_once() && !self.responder.diagnostics().is_active()
     }
 
     /// Checks one of a layer's first requests for signs of a wrong set-up.
     fn diagnose(&self, charge: ChargeRequest<'_>, parts: &mut Parts) {
-        let diagnostics = self.key_stage.diagnostics();
+        let diagnostics = self.responder.diagnostics();
         if !diagnostics.is_active() {
             return;
         }
@@ -417,7 +405,7 @@ impl<L: Limiter, R> Admission<L, R> {
         if !diagnostics.checks_next() {
             return;
         }
-        self.key_stage.check_for_proxy(parts);
+        self.responder.check_for_proxy(parts);
         if charge.cost() > 0 {
             let (charges, extensions) = (charge.charges, &mut parts.extensions);
             diagnostics.check_for_second_charge(self.identity, charges, extensions);
@@ -465,10 +453,10 @@ impl<L: Limiter, R> ResponseWork<L, R> {
     pub fn show<B>(&self, response: &mut Response<B>) -> ControlFlow<()> {
         match self {
             Self::ShowNumbers(admission, numbers) => {
-                admission.responder().decorate_with(numbers, response);
+                admission.responder.decorate_with(numbers, response);
             }
             Self::Show(admission, decision) => {
-                admission.responder().decorate(decision, response);
+                admission.responder.decorate(decision, response);
             }
             Self::Nothing => {}
             Self::Settle(_) => return ControlFlow::Break(()),
@@ -511,10 +499,10 @@ impl<L: Limiter, R> ResponseWork<L, R> {
     {
         admission.diagnose(charge, parts);
         if !admission.passes(decision, charge, trace) {
-            return RequestOutcome::Reject(admission.responder().deny(parts, decision));
+            return RequestOutcome::Reject(admission.responder.deny(parts, decision));
         }
         if admission.settings.expose_decision {
-            let (charges, style) = (charge.charges, admission.responder().style::<B>());
+            let (charges, style) = (charge.charges, admission.responder.style::<B>());
             handler_extensions::expose(charges, decision, style, &mut parts.extensions);
         }
         let settling = Self::settling(decision, charge, trace, admission, parts);
@@ -558,7 +546,7 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         R: Reject<B>,
     {
         admission.diagnose(charge, parts);
-        let responder = admission.responder();
+        let responder = &admission.responder;
         responder.observe(|| Event::Overflowed(admission.decided(decision, charge, trace)));
         responder.lengthen(decision);
         (admission.settings).mark(decision, charge.charges, &mut parts.headers);
@@ -576,7 +564,7 @@ impl<L: Limiter, R> ResponseWork<L, R> {
     /// Adds the fields of a decision to the response, if the layer adds any.
     #[inline(always)]
     fn showing(decision: &mut Decision, admission: &Arc<Admission<L, R>>) -> Self {
-        let responder = admission.responder();
+        let responder = &admission.responder;
         if !responder.decorates() {
             return Self::Nothing;
         }

@@ -13,7 +13,7 @@ use tower_layer::Layer;
 use super::{admission::Admission, decide::RateLimit, settings::Settings};
 use crate::{
     middleware::{
-        responder::KeyStage,
+        responder::Responder,
         settings::{CommonSettings, MissingKey},
     },
     observe::event::Observer,
@@ -137,11 +137,11 @@ impl<L: Limiter, R> RateLimitLayer<L, R> {
     pub(crate) fn admission(&self) -> Arc<Admission<L, R>> {
         let admission = self.admission.get_or_init(|| {
             let (rejection, policies) = (Arc::clone(&self.rejection), self.limiter.policies());
-            let key_stage = KeyStage::new(&self.settings.common, rejection, &[policies]);
+            let responder = Responder::new(&self.settings.common, rejection, &[policies]);
             let settings = self.settings.clone();
             Arc::new(Admission::new(
                 Arc::clone(&self.limiter),
-                key_stage,
+                responder,
                 settings,
             ))
         });

@@ -263,7 +263,7 @@ impl<L: Limiter, R> Steps<'_, L, R> {
             self.state.trace.waited = position.waited();
             position.pass();
         }
-        if self.admission.responder().is_shadow() {
+        if self.admission.responder.is_shadow() {
             return NextStep::Done(Ok(decision));
         }
         if decision.delay().is_zero() {

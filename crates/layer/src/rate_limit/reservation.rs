@@ -109,7 +109,7 @@ impl<L, R> Reservation<L, R> {
     }
 
     fn show<B>(&self, response: &mut Response<B>) {
-        let responder = self.admission.responder();
+        let responder = &self.admission.responder;
         if responder.decorates() {
             responder.decorate(&self.decision, response);
         }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     key::Global,
-    middleware::responder::KeyStage,
+    middleware::responder::Responder,
     observe::event::{Decided, Observer},
 };
 use tower_ratelimit_core::{
@@ -80,10 +80,10 @@ impl<L: Limiter, R> SelectedSettings<L, R> {
         settings.expose_decision = self.expose_decision && !shadow;
         settings.waiting = self.waiting.clone();
         settings.limits = Arc::clone(&self.limits);
-        let key_stage = KeyStage::new(&settings.common, Arc::clone(&self.rejection), sets);
+        let responder = Responder::new(&settings.common, Arc::clone(&self.rejection), sets);
         Arc::new(Admission::new(
             Arc::clone(&self.limiter),
-            key_stage,
+            responder,
             settings,
         ))
     }
@@ -136,7 +136,7 @@ impl<L: Limiter, R> Admission<L, R> {
     /// Reports a denial by another limit than those of the admission, whose decision began at `started` if it took time.
     #[cold]
     pub fn report_denial(&self, decision: &Decision, key: &Key, started: Option<Instant>) {
-        let responder = self.responder();
+        let responder = &self.responder;
         let charges = [Charge::new(key, OpRef::Acquire(1))];
         let started = started.or_else(|| responder.start());
         responder.decided(|| Decided::now(decision, &charges, started));

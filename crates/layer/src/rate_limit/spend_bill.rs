@@ -68,7 +68,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
         if is_encoded && !spent.so_far().is_reported() {
             reservation.report_unreadable(Unreadable::Encoded);
         }
-        let exhausted = if reservation.admission.responder().is_shadow() || reservation.exceeds {
+        let exhausted = if reservation.admission.responder.is_shadow() || reservation.exceeds {
             Exhausted::Finish
         } else {
             spending.numbers.exhausted
@@ -430,7 +430,7 @@ impl<L, R> Reservation<L, R> {
 
     /// Logs why the units of the response are not known.
     fn report_unreadable(&self, cause: Unreadable) {
-        (self.admission.key_stage.diagnostics()).report_unreadable(cause);
+        (self.admission.responder.diagnostics()).report_unreadable(cause);
     }
 }
 

@@ -506,8 +506,8 @@ impl Refusal {
         let rule = &admissions.rules.rules()[usize::from(self.position)];
         let admission = admissions.admission(rule);
         match self.reason {
-            Reason::Denied(decision) => admission.responder().deny(parts, &decision),
-            Reason::Failed(kind) => admission.responder().refuse(parts, kind),
+            Reason::Denied(decision) => admission.responder.deny(parts, &decision),
+            Reason::Failed(kind) => admission.responder.refuse(parts, kind),
         }
     }
 }
