@@ -20,7 +20,7 @@
 
 use std::{
     any::Any,
-    future::{Future, IntoFuture},
+    future::Future,
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -42,7 +42,7 @@ use tower_ratelimit_core::{
     error::LimiterError,
     limiter::{
         call::{Call, OpRef},
-        limiter::{Limiter, Pending, PendingFuture},
+        limiter::{Limiter, Pending},
     },
 };
 
@@ -96,8 +96,12 @@ impl<L, R> Reservation<L, R> {
         self.decision.charged()
     }
 
-    /// The cost of the request: of several limits the highest.
-    fn cost_of_request(&self) -> u64 {
+    /// The units that a response keeps or refunds: those charged, or of a request without a charge its cost, of several
+    /// limits the highest.
+    fn assumed(&self) -> u64 {
+        if !self.exceeds {
+            return self.charged();
+        }
         let charges = self.charge.as_refs();
         self.charge.request(&charges).cost()
     }
@@ -117,23 +121,16 @@ impl<L, R> Reservation<L, R> {
 }
 
 impl<L: Limiter, R> Reservation<L, R> {
-    /// Adds the fields to the response if its body determines the charge. Returns whether it does.
+    /// Adds the fields to the response if its body determines the charge. Returns whether it does: a cost of 0 by its head
+    /// is final.
     pub(super) fn follows_body<B>(&self, response: &mut Response<B>) -> bool {
-        let follows = self.spent.is_some() && self.is_counted_by_head(response);
+        let units = self.assumed();
+        let follows = self.spent.is_some()
+            && (units == 0 || with_head(response, |head| self.final_cost(head, units)) > 0);
         if follows {
             self.show(response);
         }
         follows
-    }
-
-    /// Whether the head of the response leaves the charge to the body.
-    fn is_counted_by_head<B>(&self, response: &mut Response<B>) -> bool {
-        let units = if self.exceeds {
-            self.cost_of_request()
-        } else {
-            self.charged()
-        };
-        units == 0 || with_head(response, |head| self.final_cost(head, units)) > 0
     }
 
     /// Corrects the charge and adds the fields to the response. If the limiter does not answer at once, the response
@@ -142,15 +139,11 @@ impl<L: Limiter, R> Reservation<L, R> {
         mut self: Box<Self>,
         response: &mut Response<B>,
     ) -> Option<Correcting<L, R>> {
-        match with_head(response, |head| self.correct(head)) {
-            None => self.keep(None),
-            Some(Pending::Ready(answer)) => self.on_answer(answer),
-            Some(later) => {
-                return Some(Correcting {
-                    answer: Box::pin(later.into_future()),
-                    reservation: self,
-                });
-            }
+        if let Some(later) = with_head(response, |head| self.correct_now(head)) {
+            return Some(Correcting {
+                answer: Box::pin(later),
+                reservation: self,
+            });
         }
         self.show(response);
         None
@@ -161,14 +154,22 @@ impl<L: Limiter, R> Reservation<L, R> {
     where
         R: Send + Sync + 'static,
     {
+        if let Some(later) = self.correct_now(response) {
+            spawn(async move {
+                let answer = later.await;
+                self.on_answer(answer);
+            });
+        }
+    }
+
+    /// Corrects the charge, unless the limiter answers later.
+    fn correct_now(&mut self, response: &response::Parts) -> Option<L::Future> {
         match self.correct(response) {
             None => self.keep(None),
             Some(Pending::Ready(answer)) => self.on_answer(answer),
-            Some(Pending::Later(answer)) => spawn(async move {
-                let answer = answer.await;
-                self.on_answer(answer);
-            }),
+            Some(Pending::Later(answer)) => return Some(answer),
         }
+        None
     }
 
     fn correct(&mut self, response: &response::Parts) -> Option<Pending<L::Future>> {
@@ -182,12 +183,7 @@ impl<L: Limiter, R> Reservation<L, R> {
             return Some(self.call(|own| ops.next().unwrap_or(own)));
         }
         let charged = self.charged();
-        let assumed = if self.exceeds {
-            self.cost_of_request()
-        } else {
-            charged
-        };
-        let cost = self.final_cost(response, assumed);
+        let cost = self.final_cost(response, self.assumed());
         self.cost = cost;
         // A limiter with blocks counts responses, also those that cost what they were charged.
         let unchanged =
@@ -293,7 +289,7 @@ pub(super) fn correct_at_drop(correct: impl FnOnce()) {
 /// The correction of a charge that its response waits for.
 #[allow(missing_debug_implementations, reason = "users only name it")]
 pub struct Correcting<L: Limiter, R> {
-    answer: Pin<Box<PendingFuture<L::Future>>>,
+    answer: Pin<Box<L::Future>>,
     reservation: Box<Reservation<L, R>>,
 }
 

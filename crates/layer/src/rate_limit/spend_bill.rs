@@ -1,7 +1,7 @@
 //! The bill of a stream: its balance at each limit, the charges while it passes, and the settlement at its end.
 
 use std::{
-    future::{Future as _, IntoFuture as _},
+    future::Future as _,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -29,7 +29,7 @@ use tower_ratelimit_core::{
     error::LimiterError,
     limiter::{
         call::OpRef,
-        limiter::{Limiter, Pending, PendingFuture},
+        limiter::{Limiter, Pending},
     },
     small_list::SmallList,
     token_usage::Tokens,
@@ -48,7 +48,7 @@ pub(super) struct Bill<L: Limiter, R> {
     is_upgrade: bool,
     exhausted: Exhausted,
     balances: SmallList<Balance, 1>,
-    question: Option<Pin<Box<PendingFuture<L::Future>>>>,
+    question: Option<Pin<Box<L::Future>>>,
     error: Option<Arc<LimiterError>>,
     is_denied: bool,
 }
@@ -147,7 +147,7 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
         let ops = OpsOfEach::from_iter(balances.map(|limit| limit.step(op)));
         match self.reservation.apply(&ops) {
             Pending::Ready(answer) => self.on_answer(answer),
-            later @ Pending::Later(_) => self.question = Some(Box::pin(later.into_future())),
+            Pending::Later(answer) => self.question = Some(Box::pin(answer)),
         }
     }
 
