@@ -65,28 +65,13 @@ pub(crate) struct ChargeOfRule<'r> {
     pub(crate) class: Priority,
 }
 
-/// The charges of a request. The first needs no heap.
-#[derive(Debug, Default)]
-pub(crate) struct RuleCharges<'r> {
-    first: Option<ChargeOfRule<'r>>,
-    more: Vec<ChargeOfRule<'r>>,
-}
+/// The charges of a request: [of each](of_each) rule that limits it. The first needs no heap.
+pub(crate) type RuleCharges<'r> = SmallList<Option<ChargeOfRule<'r>>, 1>;
 
-impl<'r> RuleCharges<'r> {
-    fn push(&mut self, charge: ChargeOfRule<'r>) {
-        match &self.first {
-            None => self.first = Some(charge),
-            Some(_) => self.more.push(charge),
-        }
-    }
-
-    pub(super) fn alone(&self) -> Option<&ChargeOfRule<'r>> {
-        self.first.as_ref().filter(|_| self.more.is_empty())
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &ChargeOfRule<'r>> + Clone {
-        self.first.iter().chain(&self.more)
-    }
+pub(crate) fn of_each<'c, 'r>(
+    charges: &'c RuleCharges<'r>,
+) -> impl Iterator<Item = &'c ChargeOfRule<'r>> + Clone {
+    charges.as_slice().iter().flatten()
 }
 
 #[derive(Debug, Default)]
@@ -161,14 +146,14 @@ fn verdict<'r>(rules: &'r [Rule], matched: &Matched, view: &RequestView<'_>) -> 
             continue;
         }
         match charge(rule, view) {
-            Ok(Some(charge)) => charges.push(charge),
+            Ok(Some(charge)) => charges.push(Some(charge)),
             Ok(None) => {}
             Err(error) => return RulesVerdict::Rejected(rule, error),
         }
     }
-    match charges.first {
-        Some(_) => RulesVerdict::Limited(charges),
-        None => RulesVerdict::Bypassed,
+    match charges.as_slice() {
+        [] => RulesVerdict::Bypassed,
+        _ => RulesVerdict::Limited(charges),
     }
 }
 
@@ -342,7 +327,7 @@ pub(super) fn select_in_flight<'r>(
         if rule.in_flight.is_none() || matched.replaced_by(position, rules).is_some() {
             continue;
         }
-        let charged = charges.into_iter().flat_map(RuleCharges::iter);
+        let charged = charges.into_iter().flat_map(of_each);
         let mut charged = charged.filter(|charge| charge.rule.position == position);
         let set_index = rule.allowance.index_of(parts, now);
         let key = match charged.next() {
@@ -366,7 +351,7 @@ pub(super) fn select_batch<'r>(
 ) -> RulesVerdict<'r> {
     let (mut all, mut uncounted) = (Vec::<ChargeOfRule<'r>>::new(), RulesVerdict::Bypassed);
     while let Some(parts) = batch.next_call() {
-        let charges = match select(parts) {
+        let mut charges = match select(parts) {
             RulesVerdict::Limited(charges) => charges,
             passes @ (RulesVerdict::Bypassed | RulesVerdict::Allowed(_)) => {
                 uncounted = passes;
@@ -374,7 +359,7 @@ pub(super) fn select_batch<'r>(
             }
             refusal => return refusal,
         };
-        for charge in charges.first.into_iter().chain(charges.more) {
+        for charge in charges.as_mut_slice().iter_mut().filter_map(Option::take) {
             let mut known = all.iter_mut();
             let is_same = |known: &&mut ChargeOfRule<'_>| {
                 known.rule.position == charge.rule.position && known.key == charge.key
@@ -386,12 +371,10 @@ pub(super) fn select_batch<'r>(
         }
     }
     all.sort_by_key(|charge| charge.rule.position);
-    let mut charges = RuleCharges::default();
-    all.into_iter().for_each(|charge| charges.push(charge));
-    match charges.first {
-        Some(_) => RulesVerdict::Limited(charges),
-        None => uncounted,
+    if all.is_empty() {
+        return uncounted;
     }
+    RulesVerdict::Limited(all.into_iter().map(Some).collect())
 }
 
 /// Whether a rule may apply that depends on the call of a request, whose body is still to be read. A rule without a path
@@ -501,8 +484,7 @@ mod tests {
     /// The names of the rules that are charged.
     fn charged(verdict: &RulesVerdict<'_>) -> Vec<String> {
         match verdict {
-            RulesVerdict::Limited(charges) => charges
-                .iter()
+            RulesVerdict::Limited(charges) => of_each(charges)
                 .map(|charge| charge.rule.name.to_string())
                 .collect(),
             _ => Vec::new(),
@@ -550,7 +532,7 @@ mod tests {
         let count = allocation_counter::measure(|| {
             let verdict = rules.select(&parts, Timestamp::from_secs(0));
             assert!(
-                matches!(&verdict, RulesVerdict::Limited(charges) if charges.iter().count() == 1)
+                matches!(&verdict, RulesVerdict::Limited(charges) if charges.as_slice().len() == 1)
             );
         });
         assert_eq!(count.count_total, 0);

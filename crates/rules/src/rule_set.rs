@@ -13,7 +13,8 @@ use super::{
     request::{RequestReading, RequestView},
     rule::{Rule, RuleNeed},
     rule_selection::{
-        ChargeOfRule, RuleIndex, RulesVerdict, needs_call, select, select_batch, select_in_flight,
+        ChargeOfRule, RuleIndex, RulesVerdict, needs_call, of_each, select, select_batch,
+        select_in_flight,
     },
     store::{LimitOfSet, RuleLimits, RulesStore, SourcesOfRule},
 };
@@ -291,9 +292,7 @@ impl Rules {
         }
         match self.select(parts, self.now()) {
             RulesVerdict::Limited(charges) => {
-                let spends = charges
-                    .iter()
-                    .filter_map(|charge| charge.rule.spend.as_ref());
+                let spends = of_each(&charges).filter_map(|charge| charge.rule.spend.as_ref());
                 spends.map(|spend| spend.body).max().unwrap_or(0)
             }
             _ => 0,

@@ -18,7 +18,7 @@ use http_body::Body;
 use super::{admissions_table::Admissions, handle::Shared};
 use crate::{
     rule::{NeedsTrailers, Rule, UsagePlace},
-    rule_selection::{ChargeOfRule, RuleCharges, RulesVerdict},
+    rule_selection::{ChargeOfRule, RuleCharges, RulesVerdict, of_each},
     store::RuleLimits,
 };
 use tower_ratelimit_concurrency::{ConcurrencyBody, Grant, HeldPermits, PendingGrant, Permit};
@@ -262,8 +262,8 @@ fn decide_by_verdict<R: Reject<B>, B: 'static>(
 ) -> RateOutcome<RuleLimits, R, B> {
     let (rule, why) = match verdict {
         RulesVerdict::Limited(charges) => {
-            return match charges.alone() {
-                Some(charge) if !charge.rule.is_apart => decide_alone(admissions, charge, parts),
+            return match charges.as_slice() {
+                [Some(charge)] if !charge.rule.is_apart => decide_alone(admissions, charge, parts),
                 _ => decide_together(admissions, charges, watched, parts),
             };
         }
@@ -302,13 +302,13 @@ fn decide_together<R: Reject<B>, B: 'static>(
     watched: &mut ShadowRequests<R>,
     parts: &mut Parts,
 ) -> RateOutcome<RuleLimits, R, B> {
-    for charge in charges.iter().filter(|charge| charge.rule.shadow) {
+    for charge in of_each(charges).filter(|charge| charge.rule.shadow) {
         let admission = admissions.admission(charge.rule);
         let limits = admissions.rules.limits_of(charge).iter();
         let own = limits.map(|limit| limit.charge(charge, reserves(charge, false)));
         watched.extend(own.filter_map(|own| admission.watch(own)));
     }
-    let hard = charges.iter().filter(|charge| !charge.rule.shadow);
+    let hard = of_each(charges).filter(|charge| !charge.rule.shadow);
     let Some(first) = hard.clone().next() else {
         return admissions.uncounted.uncounted(Uncounted::Skip, &[], parts);
     };
@@ -380,7 +380,7 @@ fn decide_holding<R: Reject<B>, B: 'static>(
     if matches!(verdict, RulesVerdict::Limited(_) | RulesVerdict::Bypassed) {
         if let Some(refusal) = refusal {
             permits.release();
-            return RequestOutcome::Reject(refusal.response(admissions, parts));
+            return RequestOutcome::Reject(refuse(refusal, admissions, parts));
         }
         if !requested.is_empty() {
             let waiting = AwaitingPermits {
@@ -421,16 +421,9 @@ pub struct AwaitingPermits<R> {
     now: Timestamp,
 }
 
-struct Refusal {
-    position: u16,
-    reason: Reason,
-}
-
-enum Reason {
-    Denied(Box<Decision>),
-    /// The store failed, and `on_failure` of the rules denies.
-    Failed(RejectionKind),
-}
+/// The position of the rule that refuses a permit, and its denial; or the rejection, where the store failed and `on_failure`
+/// of the rules denies.
+type Refusal = (u16, Result<Box<Decision>, RejectionKind>);
 
 impl<R> AwaitingPermits<R> {
     /// Decides by the quotas once the request has all permits.
@@ -449,7 +442,7 @@ impl<R> AwaitingPermits<R> {
                 let verdict = admissions.rules.select(parts, self.now);
                 decide_with(admissions, &verdict, permits, parts)
             }
-            Err(refusal) => RequestOutcome::Reject(refusal.response(admissions, parts)),
+            Err(refusal) => RequestOutcome::Reject(refuse(refusal, admissions, parts)),
         })
     }
 }
@@ -482,7 +475,6 @@ fn permit<R>(
 ) -> Result<Option<Permit>, Refusal> {
     let rule = &admissions.rules.rules()[usize::from(position)];
     let admission = admissions.admission(rule);
-    let refusal = |reason| Refusal { position, reason };
     match decision {
         Ok(decision) if decision.is_allowed() => Ok(holder.permit()),
         Ok(decision) => {
@@ -490,24 +482,26 @@ fn permit<R>(
             if rule.shadow {
                 return Ok(None);
             }
-            Err(refusal(Reason::Denied(Box::new(decision))))
+            Err((position, Ok(Box::new(decision))))
         }
         Err(error) => {
             let limit = admissions.permits.of(position, set_index);
             let policies = limit.map_or(&[][..], |limit| slice::from_ref(limit.policy()));
             let rejection = admission.fail(&error, policies);
-            rejection.map_or(Ok(None), |kind| Err(refusal(Reason::Failed(kind))))
+            rejection.map_or(Ok(None), |kind| Err((position, Err(kind))))
         }
     }
 }
 
-impl Refusal {
-    fn response<R: Reject<B>, B>(self, admissions: &Admissions<R>, parts: &Parts) -> Response<B> {
-        let rule = &admissions.rules.rules()[usize::from(self.position)];
-        let admission = admissions.admission(rule);
-        match self.reason {
-            Reason::Denied(decision) => admission.responder.deny(parts, &decision),
-            Reason::Failed(kind) => admission.responder.refuse(parts, kind),
-        }
+fn refuse<R: Reject<B>, B>(
+    (position, why): Refusal,
+    admissions: &Admissions<R>,
+    parts: &Parts,
+) -> Response<B> {
+    let rule = &admissions.rules.rules()[usize::from(position)];
+    let responder = &admissions.admission(rule).responder;
+    match why {
+        Ok(denial) => responder.deny(parts, &denial),
+        Err(kind) => responder.refuse(parts, kind),
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     explain::RulesOutcome,
     in_flight::RulePermits,
     rule::Rule,
-    rule_selection::{ChargeOfRule, RulesVerdict},
+    rule_selection::{ChargeOfRule, RulesVerdict, of_each},
     rule_set::Rules,
     store::{LimitOfSet, RuleLimits},
 };
@@ -49,20 +49,14 @@ impl RulesHandle {
         let mut outcome = RulesOutcome::of(&verdict);
         let (mut shadows, mut hard) = (Vec::new(), Vec::new());
         if let RulesVerdict::Limited(charges) = &verdict {
-            (shadows, hard) = charges.iter().partition(|charge| charge.rule.shadow);
+            (shadows, hard) = of_each(charges).partition(|charge| charge.rule.shadow);
         }
-        let terms = CheckTerms {
-            rules: &rules,
-            cost,
-            // Nothing is charged for responses, since none is seen.
-            units: 0,
-            dry_run,
-        };
-        let shadows = shadows
-            .drain(..)
-            .filter_map(|charge| terms.request(&[charge]));
+        let op = if dry_run { OpRef::Peek } else { OpRef::Acquire };
+        // Nothing is charged for responses, since none is seen.
+        let request = |charges: &[&_]| PendingCheck::of(&rules, charges, cost, 0, op);
+        let shadows = shadows.drain(..).filter_map(|charge| request(&[charge]));
         let shadows: Vec<PendingCheck> = shadows.collect();
-        let pending = terms.request(&hard);
+        let pending = request(&hard);
         let observer = self.observer().filter(|_| !dry_run);
         async move {
             for shadow in shadows {
@@ -93,6 +87,46 @@ struct PendingCheck {
 }
 
 impl PendingCheck {
+    /// Requests a decision of limits that are charged together; `None` for no limits. `units` is the cost at those that
+    /// responses charge, `cost` replaces that of the rules at the others.
+    fn of(
+        rules: &Rules,
+        charges: &[&ChargeOfRule<'_>],
+        cost: Option<u32>,
+        units: u64,
+        op: fn(u64) -> OpRef<'static>,
+    ) -> Option<Self> {
+        let requested_at = Instant::now();
+        let limits = || {
+            let with_each = |charge| repeat(charge).zip(rules.limits_of(charge));
+            charges.iter().copied().flat_map(with_each)
+        };
+        let cost_of = |(charge, limit): (&ChargeOfRule<'_>, &LimitOfSet)| {
+            let cost = cost.unwrap_or(charge.cost).into();
+            if limit.counts_units { units } else { cost }
+        };
+        let most = limits().map(cost_of).max()?;
+        let list = limits().map(|(charge, limit)| {
+            let cost = cost_of((charge, limit));
+            limit.charge(charge, false).op(op(cost))
+        });
+        let list = FewCharges::collected(list);
+        let overflow = limits().map(|(charge, _)| {
+            let rule = charge.rule;
+            rule.overflows().then(|| rule.name.to_string())
+        });
+        let policies = limits().flat_map(|(_, limit)| limit.policies.iter().cloned());
+        let keys: Vec<_> = limits().map(|(charge, _)| charge.key.clone()).collect();
+        Some(Self {
+            answer: rules.limits().call(&Call::of(list.as_slice())),
+            keys: SmallList::of_exact(keys.into_iter()),
+            cost: most,
+            policies: policies.collect(),
+            overflow: overflow.collect(),
+            requested_at,
+        })
+    }
+
     /// The decision, and the names of the rules that denied the request without an end of it.
     async fn answer(
         self,
@@ -125,56 +159,6 @@ impl PendingCheck {
             });
         }
         (answer, overflowed)
-    }
-}
-
-struct CheckTerms<'r> {
-    rules: &'r Rules,
-    cost: Option<u32>,
-    /// The cost at limits that responses charge.
-    units: u64,
-    dry_run: bool,
-}
-
-impl CheckTerms<'_> {
-    /// Requests a decision of limits that are charged together; `None` for no limits.
-    fn request(&self, charges: &[&ChargeOfRule<'_>]) -> Option<PendingCheck> {
-        let requested_at = Instant::now();
-        let limits = || {
-            let of_each = |charge| repeat(charge).zip(self.rules.limits_of(charge));
-            charges.iter().copied().flat_map(of_each)
-        };
-        let cost_of = |(charge, limit): (&ChargeOfRule<'_>, &LimitOfSet)| {
-            if limit.counts_units {
-                return self.units;
-            }
-            u64::from(self.cost.unwrap_or(charge.cost))
-        };
-        let cost = limits().map(cost_of).max()?;
-        let op: fn(u64) -> OpRef<'static> = if self.dry_run {
-            OpRef::Peek
-        } else {
-            OpRef::Acquire
-        };
-        let list = limits().map(|(charge, limit)| {
-            let cost = cost_of((charge, limit));
-            limit.charge(charge, false).op(op(cost))
-        });
-        let list = FewCharges::collected(list);
-        let overflow = limits().map(|(charge, _)| {
-            let rule = charge.rule;
-            rule.overflows().then(|| rule.name.to_string())
-        });
-        let policies = limits().flat_map(|(_, limit)| limit.policies.iter().cloned());
-        let keys: Vec<_> = limits().map(|(charge, _)| charge.key.clone()).collect();
-        Some(PendingCheck {
-            answer: self.rules.limits().call(&Call::of(list.as_slice())),
-            keys: SmallList::of_exact(keys.into_iter()),
-            cost,
-            policies: policies.collect(),
-            overflow: overflow.collect(),
-            requested_at,
-        })
     }
 }
 
@@ -212,18 +196,12 @@ fn question(rules: &Rules, parts: &Parts) -> Option<PendingCheck> {
     let RulesVerdict::Limited(charges) = &verdict else {
         return None;
     };
-    let hard = charges.iter().filter(|charge| !charge.rule.shadow);
+    let hard = of_each(charges).filter(|charge| !charge.rule.shadow);
     let hard: Vec<&ChargeOfRule<'_>> = hard.collect();
     if hard.iter().any(|charge| charge.rule.wait.is_some()) {
         return None;
     }
-    let terms = CheckTerms {
-        rules,
-        cost: None,
-        units: 1,
-        dry_run: true,
-    };
-    terms.request(&hard)
+    PendingCheck::of(rules, &hard, None, 1, OpRef::Peek)
 }
 
 /// The permits of a request that waits for its body, in this process; `None` if the rules need no body to decide.
