@@ -314,7 +314,7 @@ fn states_of_others_are_refused_by_name() {
     let (kind, text) = refused(builder(day(), &clock), &version);
     assert_eq!(kind, RestoreErrorKind::Version);
     assert!(
-        text.contains("version 7") && text.contains("version 3"),
+        text.contains("version 7") && text.contains("version 4"),
         "{text}"
     );
     let (kind, text) = refused(builder(day(), &clock), b"rules: []");

@@ -1,9 +1,8 @@
 //! State files: the counts of a limiter or a store, saved when a process ends and restored when the next
 //! one starts.
 //!
-//! A file is eight bytes of magic, four of version, and blocks. A block is its length, a checksum, and
-//! its bytes. The checksum covers the block's number, so that blocks cannot be lost or exchanged, and the
-//! last block has the number of entries. A block is parsed only if its checksum is right.
+//! A file is eight bytes of magic, four of version, the limits, the entries, and a checksum of all bytes before it.
+//! Nothing is parsed unless the checksum is right.
 
 use std::{
     borrow::Cow,
@@ -11,7 +10,7 @@ use std::{
     ffi::OsString,
     fmt,
     fs::{self, File, OpenOptions},
-    io::{self, BufReader, Read, Write},
+    io::{self, Read, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -97,11 +96,7 @@ impl LocalLimiter {
     }
 
     /// Restores the entries of a file about this limit. The limiter has no keys yet.
-    fn restore_entries(
-        &self,
-        saved: &SavedLimit,
-        reader: &mut BlockReader<impl Read>,
-    ) -> Result<(), RestoreError> {
+    fn restore_entries(&self, saved: &SavedLimit, entries: &[u8]) -> Result<(), RestoreError> {
         let inner = &*self.0;
         let limits = self.limits();
         let own = limits.labels();
@@ -109,7 +104,7 @@ impl LocalLimiter {
         let time = inner.clock.read();
         let starts_afresh = saved.counter_mark != limits.counter_mark();
         let counters = StoredCounters::alone(&inner.hasher, Arc::clone(&limits));
-        reader.entries(time, |entry| {
+        restore_each(entries, time, |entry| {
             match self.instants() {
                 _ if starts_afresh => {}
                 // The count of a former quota becomes one of a key that nobody asks for.
@@ -142,7 +137,7 @@ impl LocalLimiterBuilder {
     /// Limits, bursts, queues and the number of keys may have changed since, as by
     /// [`set_quota`](LocalLimiter::set_quota). With [`OnChange::Fresh`](crate::limiter::OnChange::Fresh) all keys start afresh if the limiter of
     /// the file was built with other numbers. If fewer keys fit, those with the least usage are dropped. Of a table that is as full as its
-    /// number of keys, at most one key in 1,000 finds no place.
+    /// number of keys, at most one key in 1,000 finds no place. Until it returns, the whole file is in memory.
     ///
     /// # Errors
     ///
@@ -150,11 +145,10 @@ impl LocalLimiterBuilder {
     /// with other quotas (another name, algorithm, period, number of slices or refill step), or the
     /// limiter cannot be [built](Self::build). Nothing of the file is used then.
     pub fn restore(self, from: impl Read) -> Result<LocalLimiter, RestoreError> {
-        let mut reader = BlockReader::begin(from)?;
-        let header = FileHeader::read(&mut reader)?;
+        let (header, entries) = read(from)?;
         let saved = header.limit()?;
         let limiter = self.build_with(KeyHasher::of_key(header.hash_key))?;
-        limiter.restore_entries(saved, &mut reader)?;
+        limiter.restore_entries(saved, &entries)?;
         Ok(limiter)
     }
 
@@ -226,13 +220,12 @@ impl LocalStoreBuilder {
     /// If the file is no state file, cut off, damaged, of another version or of a limiter with a table of
     /// its own, or the store cannot be [built](Self::build). Nothing of the file is used then.
     pub fn restore(self, from: impl Read) -> Result<LocalStore, RestoreError> {
-        let mut reader = BlockReader::begin(from)?;
-        let header = FileHeader::read(&mut reader)?;
+        let (header, entries) = read(from)?;
         header.check_store()?;
         let store = self.build_with(KeyHasher::of_key(header.hash_key))?;
         let (table, time) = (&*store.0, store.clock().read());
         let numbers = table.restore_limits(header.limiters, header.limits);
-        reader.entries(time, |entry| {
+        restore_each(&entries, time, |entry| {
             // 0 for entries of limits that had left.
             let limit = numbers.get(&entry.limit).copied().unwrap_or(0);
             table.restore_entry(SavedEntry { limit, ..entry }, time.as_nanos());
@@ -436,12 +429,6 @@ struct FileHeader {
 }
 
 impl FileHeader {
-    fn read(reader: &mut BlockReader<impl Read>) -> Result<Self, RestoreError> {
-        let mut bytes = reader.header()?;
-        let header = Self::take_from(&mut bytes).filter(|_| bytes.is_empty());
-        header.ok_or_else(|| reader.damaged())
-    }
-
     /// The limit of a limiter with a table of its own.
     ///
     /// # Errors
@@ -472,16 +459,12 @@ impl FileHeader {
         ))
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        push_u64(&mut bytes, self.hash_key.0);
-        push_u64(&mut bytes, self.hash_key.1);
-        push_u64(&mut bytes, self.limiters);
-        push_u32(&mut bytes, self.limits.len() as u32);
-        self.limits
-            .iter()
-            .for_each(|limit| limit.push_to(&mut bytes));
-        bytes
+    fn push_to(&self, to: &mut Vec<u8>) {
+        push_u64(to, self.hash_key.0);
+        push_u64(to, self.hash_key.1);
+        push_u64(to, self.limiters);
+        push_u32(to, self.limits.len() as u32);
+        self.limits.iter().for_each(|limit| limit.push_to(to));
     }
 
     fn take_from(from: &mut &[u8]) -> Option<Self> {
@@ -598,77 +581,21 @@ impl SavedEntry {
 const MAGIC: [u8; 8] = *b"TRLSTATE";
 
 /// Increased with every change of the format. A file of another version is refused.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
-/// The size from which a block is written. It may be larger: an entry is in one block.
-const BLOCK: usize = 1 << 16;
+/// The size from which a buffer is written.
+const BUFFER: usize = 1 << 16;
 
-/// The length and the checksum of a block.
-const PREFIX: usize = 8;
-
-/// The largest block that is read: a key with a hundred long logs.
-const MAX_BLOCK: u32 = 1 << 28;
-
-/// The first byte of a block: its content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BlockContent {
-    FileHeader = b'H' as isize,
-    Entries = b'E' as isize,
-    End = b'Z' as isize,
-}
-
-fn checksum(number: u64, bytes: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&number.to_le_bytes());
-    hasher.update(bytes);
-    hasher.finalize()
-}
-
-/// Writes blocks. Buffers one block.
-struct BlockWriter<W> {
+/// Writes a file. Buffers a part of it.
+struct StateWriter<W> {
     to: W,
-    /// The prefix of the block, its content's letter, and its bytes.
-    block: Vec<u8>,
-    number: u64,
-    written: u64,
-    entries: u64,
+    buffer: Vec<u8>,
+    checksum: crc32fast::Hasher,
+    saved: Saved,
 }
 
-impl<W: Write> BlockWriter<W> {
-    /// Writes the magic, the version and the header.
-    fn begin(mut to: W, header: &FileHeader) -> io::Result<Self> {
-        to.write_all(&MAGIC)?;
-        to.write_all(&VERSION.to_le_bytes())?;
-        let mut writer = Self {
-            to,
-            block: Vec::with_capacity(2 * BLOCK),
-            number: 0,
-            written: (MAGIC.len() + size_of_val(&VERSION)) as u64,
-            entries: 0,
-        };
-        writer.clear(BlockContent::FileHeader);
-        writer.block.extend_from_slice(&header.to_bytes());
-        writer.write()?;
-        writer.clear(BlockContent::Entries);
-        Ok(writer)
-    }
-
-    fn clear(&mut self, content: BlockContent) {
-        self.block.clear();
-        self.block.extend_from_slice(&[0; PREFIX]);
-        self.block.push(content as u8);
-    }
-
-    fn write(&mut self) -> io::Result<()> {
-        let (prefix, bytes) = self.block.split_at_mut(PREFIX);
-        prefix[..4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
-        prefix[4..].copy_from_slice(&checksum(self.number, bytes).to_le_bytes());
-        self.number += 1;
-        self.written += self.block.len() as u64;
-        self.to.write_all(&self.block)
-    }
-
-    /// Adds an entry to the block. Instants are those of the wall.
+impl<W: Write> StateWriter<W> {
+    /// Adds an entry. Instants are those of the wall.
     fn entry(
         &mut self,
         (tag, limit): (u64, u32),
@@ -676,13 +603,13 @@ impl<W: Write> BlockWriter<W> {
         state: &State,
         time: ClockReading,
     ) {
-        self.entries += 1;
+        self.saved.entries += 1;
         let [fresh_at, used] = weight.to_numbers();
-        push_u64(&mut self.block, tag);
-        push_u32(&mut self.block, limit);
-        push_u64(&mut self.block, time.wall_of(fresh_at));
-        push_u64(&mut self.block, used);
-        state.push_to(&mut self.block, time);
+        push_u64(&mut self.buffer, tag);
+        push_u32(&mut self.buffer, limit);
+        push_u64(&mut self.buffer, time.wall_of(fresh_at));
+        push_u64(&mut self.buffer, used);
+        state.push_to(&mut self.buffer, time);
     }
 
     /// Adds the states and blocks of a table.
@@ -698,37 +625,21 @@ impl<W: Write> BlockWriter<W> {
         Ok(())
     }
 
-    /// Whether the block has its size, and should be [flushed](Self::flush_full) without a lock.
+    /// Whether the buffer has its size, and should be [flushed](Self::flush_full) without a lock.
     fn is_full(&self) -> bool {
-        self.block.len() >= BLOCK
+        self.buffer.len() >= BUFFER
     }
 
-    /// Writes the block, if it is full.
     fn flush_full(&mut self) -> io::Result<()> {
         if self.is_full() { self.flush() } else { Ok(()) }
     }
 
-    /// Writes the block, if it has entries.
     fn flush(&mut self) -> io::Result<()> {
-        if self.block.len() > PREFIX + 1 {
-            self.write()?;
-            self.clear(BlockContent::Entries);
-        }
+        self.checksum.update(&self.buffer);
+        self.saved.bytes += self.buffer.len() as u64;
+        self.to.write_all(&self.buffer)?;
+        self.buffer.clear();
         Ok(())
-    }
-
-    /// Writes the end.
-    fn finish(mut self, at: Timestamp) -> io::Result<Saved> {
-        self.flush()?;
-        self.clear(BlockContent::End);
-        push_u64(&mut self.block, self.entries);
-        self.write()?;
-        self.to.flush()?;
-        Ok(Saved {
-            entries: self.entries,
-            bytes: self.written,
-            at,
-        })
     }
 }
 
@@ -737,140 +648,81 @@ fn write<W: Write>(
     to: W,
     header: &FileHeader,
     time: ClockReading,
-    entries: impl FnOnce(&mut BlockWriter<W>) -> io::Result<()>,
+    entries: impl FnOnce(&mut StateWriter<W>) -> io::Result<()>,
 ) -> Result<Saved, SaveError> {
-    let mut writer = BlockWriter::begin(to, header)?;
+    let mut writer = StateWriter {
+        to,
+        buffer: Vec::with_capacity(2 * BUFFER),
+        checksum: crc32fast::Hasher::new(),
+        saved: Saved {
+            entries: 0,
+            bytes: 0,
+            at: time.wall,
+        },
+    };
+    writer.buffer.extend_from_slice(&MAGIC);
+    push_u32(&mut writer.buffer, VERSION);
+    header.push_to(&mut writer.buffer);
     entries(&mut writer)?;
-    Ok(writer.finish(time.wall)?)
+    writer.flush()?;
+    let checksum = writer.checksum.clone().finalize();
+    push_u32(&mut writer.buffer, checksum);
+    writer.flush()?;
+    writer.to.flush()?;
+    Ok(writer.saved)
 }
 
-/// Reads blocks, and checks each before it is parsed.
-struct BlockReader<R> {
-    from: BufReader<R>,
-    block: Vec<u8>,
-    number: u64,
-    /// The number of entries that were parsed.
-    entries: u64,
+/// Reads a file: its header, and the bytes of its entries.
+fn read(mut from: impl Read) -> Result<(FileHeader, Vec<u8>), RestoreError> {
+    let mut file = Vec::new();
+    from.by_ref()
+        .take(MAGIC.len() as u64)
+        .read_to_end(&mut file)?;
+    if file != MAGIC {
+        return Err(RestoreError::damaged(
+            "it is no state file of tower-ratelimit: it does not begin with TRLSTATE",
+        ));
+    }
+    from.read_to_end(&mut file)?;
+    let mut rest = &file[MAGIC.len()..];
+    let version = take_u32(&mut rest).ok_or_else(damaged)?;
+    if version != VERSION {
+        return Err(RestoreError::new(
+            RestoreErrorKind::Version,
+            format!("the state file has version {version}; this build reads version {VERSION}"),
+        ));
+    }
+    let (mut content, checksum) = rest.split_last_chunk().ok_or_else(damaged)?;
+    let checked = &file[..file.len() - checksum.len()];
+    if crc32fast::hash(checked) != u32::from_le_bytes(*checksum) {
+        return Err(damaged());
+    }
+    let header = FileHeader::take_from(&mut content).ok_or_else(damaged)?;
+    let entries = checked.len() - content.len()..checked.len();
+    file.truncate(entries.end);
+    file.drain(..entries.start);
+    Ok((header, file))
 }
 
-impl<R: Read> BlockReader<R> {
-    /// Reads the magic and the version.
-    fn begin(from: R) -> Result<Self, RestoreError> {
-        let mut from = BufReader::with_capacity(BLOCK, from);
-        let mut magic = [0; MAGIC.len()];
-        from.read_exact(&mut magic).map_err(|error| cut(error, 0))?;
-        if magic != MAGIC {
-            return Err(RestoreError::damaged(
-                "it is no state file of tower-ratelimit: it does not begin with TRLSTATE",
-            ));
-        }
-        let mut version = [0; 4];
-        from.read_exact(&mut version)
-            .map_err(|error| cut(error, 0))?;
-        match u32::from_le_bytes(version) {
-            VERSION => Ok(Self {
-                from,
-                block: Vec::new(),
-                number: 0,
-                entries: 0,
-            }),
-            other => Err(RestoreError::new(
-                RestoreErrorKind::Version,
-                format!("the state file has version {other}; this build reads version {VERSION}"),
-            )),
+/// Restores each entry that is not fresh at this time.
+fn restore_each(
+    mut entries: &[u8],
+    time: ClockReading,
+    mut restore: impl FnMut(SavedEntry) -> Result<(), RestoreError>,
+) -> Result<(), RestoreError> {
+    while !entries.is_empty() {
+        let entry = SavedEntry::take_from(&mut entries, time).ok_or_else(damaged)?;
+        if !entry.weight.is_nothing(time.as_nanos()) {
+            restore(entry)?;
         }
     }
-
-    /// Reads a block, and returns its content.
-    fn read(&mut self) -> Result<BlockContent, RestoreError> {
-        let number = self.number;
-        let mut prefix = [0; PREFIX];
-        let read = self.from.read_exact(&mut prefix);
-        read.map_err(|error| cut(error, number))?;
-        let [a, b, c, d, expected @ ..] = prefix;
-        let length = u32::from_le_bytes([a, b, c, d]);
-        if !(1..=MAX_BLOCK).contains(&length) {
-            return Err(self.damaged());
-        }
-        self.block.clear();
-        // Memory grows with the bytes that come, whatever length a damaged block claims to have.
-        let block = self.from.by_ref().take(u64::from(length));
-        let mut block = block;
-        block.read_to_end(&mut self.block)?;
-        if self.block.len() < length as usize {
-            return Err(cut(io::ErrorKind::UnexpectedEof.into(), number));
-        }
-        if checksum(number, &self.block) != u32::from_le_bytes(expected) {
-            return Err(self.damaged());
-        }
-        self.number += 1;
-        match self.block[0] {
-            b'H' => Ok(BlockContent::FileHeader),
-            b'E' => Ok(BlockContent::Entries),
-            b'Z' => Ok(BlockContent::End),
-            _ => Err(self.damaged()),
-        }
-    }
-
-    fn damaged(&self) -> RestoreError {
-        RestoreError::damaged(format!(
-            "the state file is damaged in its block {}: its checksum or its content is wrong",
-            self.number
-        ))
-    }
-
-    /// The bytes of the header.
-    fn header(&mut self) -> Result<&[u8], RestoreError> {
-        match self.read()? {
-            BlockContent::FileHeader => Ok(&self.block[1..]),
-            _ => Err(self.damaged()),
-        }
-    }
-
-    /// Restores each entry that is not fresh at this time.
-    fn entries(
-        &mut self,
-        time: ClockReading,
-        mut restore: impl FnMut(SavedEntry) -> Result<(), RestoreError>,
-    ) -> Result<(), RestoreError> {
-        loop {
-            match self.read()? {
-                BlockContent::FileHeader => return Err(self.damaged()),
-                BlockContent::Entries => {}
-                BlockContent::End => return self.end(),
-            }
-            let mut bytes = &self.block[1..];
-            while !bytes.is_empty() {
-                let Some(entry) = SavedEntry::take_from(&mut bytes, time) else {
-                    return Err(self.damaged());
-                };
-                self.entries += 1;
-                if !entry.weight.is_nothing(time.as_nanos()) {
-                    restore(entry)?;
-                }
-            }
-        }
-    }
-
-    /// Checks the number of entries, and that no bytes follow.
-    fn end(&mut self) -> Result<(), RestoreError> {
-        let mut bytes = &self.block[1..];
-        let is_whole = take_u64(&mut bytes) == Some(self.entries) && bytes.is_empty();
-        let has_more = self.from.read(&mut [0])? > 0;
-        if !is_whole || has_more {
-            return Err(self.damaged());
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
-/// The error of a file that ends inside of a block.
-fn cut(error: io::Error, block: u64) -> RestoreError {
-    if error.kind() == io::ErrorKind::UnexpectedEof {
-        let message = format!("the state file is cut off: it ends in its block {block}");
-        return RestoreError::damaged(message);
-    }
-    error.into()
+fn damaged() -> RestoreError {
+    RestoreError::damaged(
+        "the state file is cut off or damaged: its checksum or its content is wrong",
+    )
 }
 
 /// The state of a file, or else one that is made anew, with a line in the log about the reason. A file that does
