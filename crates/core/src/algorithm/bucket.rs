@@ -1,7 +1,7 @@
 //! The quotas whose whole state of a key is one instant: the token bucket, as GCRA, and `Bucket`, which may also refill in
 //! steps, or be a queue.
 
-use super::{ClockSkew, Most, Refund, RefundOf, Verdict};
+use super::{Most, Refund, RefundOf, Verdict};
 use crate::quota::MAX_REFILL_NANOS;
 use crate::{
     decision::{Charge, Status, until_step},
@@ -51,7 +51,7 @@ enum Flow {
 
 impl TokenBucket {
     /// The bounds of valid quotas keep all products within 2^59.
-    fn new(quota: &Quota, most: Most, skew: ClockSkew) -> Self {
+    fn new(quota: &Quota, most: Most) -> Self {
         let interval = quota.interval_nanos();
         let capacity = quota.capacity() + quota.extra();
         let refill = interval * capacity;
@@ -70,7 +70,7 @@ impl TokenBucket {
                 .max(refill),
             nominal: interval * quota.capacity(),
             most: most.nanos,
-            tolerance: skew.tolerance(most.nanos),
+            tolerance: 0,
             kind: quota.kind(),
         }
     }
@@ -178,7 +178,7 @@ impl TokenBucket {
 
 impl Bucket {
     /// The bucket of a valid quota; `None` for windows and logs.
-    pub fn new(quota: &Quota, most: Most, skew: ClockSkew) -> Option<Self> {
+    pub fn new(quota: &Quota, most: Most) -> Option<Self> {
         let flow = match (quota.algorithm(), quota.refill_every_nanos()) {
             (Algorithm::TokenBucket, None) => Flow::Even,
             (Algorithm::TokenBucket, Some(step)) => Flow::Steps(step),
@@ -186,9 +186,17 @@ impl Bucket {
             _ => return None,
         };
         Some(Self {
-            tokens: TokenBucket::new(quota, most, skew),
+            tokens: TokenBucket::new(quota, most),
             flow,
         })
+    }
+
+    /// The bucket of a key that is not locked: a thread may see a state that others wrote later than it read the clock, by
+    /// the time that passes in it between that and the update. A state up to a second, or one full quota, ahead is then no
+    /// sign of a clock that stepped back: to correct it would return units that other threads took.
+    pub(crate) fn of_threads(mut self) -> Self {
+        self.tokens.tolerance = self.tokens.most.max(1_000_000_000);
+        self
     }
 
     /// The bucket, if its tokens refill evenly.

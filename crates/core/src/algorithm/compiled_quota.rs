@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::{
-    Bucket, ClockSkew, EvictionWeight, Fading, Held, Most, Refund, TokenBucket, Verdict, View,
+    Bucket, EvictionWeight, Fading, Held, Most, Refund, TokenBucket, Verdict, View,
     fixed_window::FixedWindow, sliding_log::SlidingLog, sliding_window::SlidingWindow,
     varying::Limits,
 };
@@ -42,7 +42,7 @@ pub(super) enum Rate {
 
 impl Rate {
     fn new(quota: &Quota, most: Most) -> Self {
-        if let Some(bucket) = Bucket::new(quota, most, ClockSkew::None) {
+        if let Some(bucket) = Bucket::new(quota, most) {
             return Self::Bucket(bucket);
         }
         match quota.algorithm() {

@@ -157,26 +157,6 @@ impl Most {
     }
 }
 
-/// Whether a thread may see a state that others wrote later than it read the clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClockSkew {
-    /// No: the clock is read while the key is locked.
-    None,
-    /// Yes, by the time that passes in a thread between reading the clock and the update. A state up
-    /// to a second, or one full quota, ahead is then no sign of a clock that stepped back: to correct
-    /// it would return units that other threads took.
-    Threads,
-}
-
-impl ClockSkew {
-    fn tolerance(self, full: u64) -> u64 {
-        match self {
-            Self::None => 0,
-            Self::Threads => full.max(1_000_000_000),
-        }
-    }
-}
-
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Refund {
     cost: u64,

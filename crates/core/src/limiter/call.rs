@@ -263,14 +263,7 @@ impl<'a> Charge<'a> {
 
     /// This charge with parts of its own.
     pub fn to_owned(&self) -> OwnedCharge {
-        OwnedCharge {
-            limit: self.limit,
-            key: self.key.clone(),
-            tier: self.tier.clone(),
-            class: self.class,
-            op: self.op.to_owned(),
-            overflows: self.overflows,
-        }
+        OwnedCharge::new(self, self.op.to_owned())
     }
 }
 

@@ -349,32 +349,20 @@ where
     type IntoFuture = PendingFuture<F>;
 
     fn into_future(self) -> PendingFuture<F> {
-        match self {
-            Self::Ready(answer) => PendingFuture {
-                state: State::Ready {
-                    answer: Some(answer),
-                },
-            },
-            Self::Later(future) => PendingFuture {
-                state: State::Later { future },
-            },
-        }
+        let (answer, future) = match self {
+            Self::Ready(answer) => (Some(answer), None),
+            Self::Later(future) => (None, Some(future)),
+        };
+        PendingFuture { answer, future }
     }
 }
 
 pin_project_lite::pin_project! {
     /// The future of a [`Pending`].
     pub struct PendingFuture<F> {
+        answer: Option<Result<Decision, LimiterError>>,
         #[pin]
-        state: State<F>,
-    }
-}
-
-pin_project_lite::pin_project! {
-    #[project = StateProjection]
-    enum State<F> {
-        Ready { answer: Option<Result<Decision, LimiterError>> },
-        Later { #[pin] future: F },
+        future: Option<F>,
     }
 }
 
@@ -385,11 +373,10 @@ where
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        match self.project().state.project() {
-            StateProjection::Ready { answer } => {
-                Poll::Ready(answer.take().expect("polled after it was ready"))
-            }
-            StateProjection::Later { future } => future.poll(cx),
+        let this = self.project();
+        match this.future.as_pin_mut() {
+            Some(future) => future.poll(cx),
+            None => Poll::Ready(this.answer.take().expect("polled after it was ready")),
         }
     }
 }

@@ -19,7 +19,7 @@ use super::{
     },
 };
 use crate::{
-    algorithm::{Bucket, ClockSkew, CounterIndex, EvictionWeight, Meter, Most, State},
+    algorithm::{Bucket, CounterIndex, EvictionWeight, Meter, Most, State},
     clock::ClockReading,
     decision::{Op, Policy, REQUEST_TIER},
     error::{ConfigError, ConfigErrorKind, LimiterError},
@@ -578,7 +578,7 @@ impl TierSet {
             return None;
         };
         let (policy, own) = (quotas.policies.first()?, self.own.as_ref()?);
-        let bucket = Bucket::new(&own.quota, own.most, ClockSkew::Threads)?;
+        let bucket = Bucket::new(&own.quota, own.most)?.of_threads();
         Some(SingleBucket {
             measured: (bucket, policy.clone()),
             limits: Arc::clone(self),
@@ -653,7 +653,7 @@ impl Chosen {
             return self;
         };
         let by_receipt = match (receipt.request(), own) {
-            (Some(fitted), Some(own)) => Self::Request(own.refit(fitted)),
+            (Some(fitted), Some(own)) => Self::Request(own.cut(fitted).0),
             (None, _) if usize::from(receipt.tier()) < tiers => Self::Tier(receipt.tier()),
             _ => self,
         };
@@ -721,7 +721,7 @@ impl SingleBucket {
     pub(crate) fn of_request(&self, fitted: Fitted) -> Option<(Bucket, Policy)> {
         let own = self.limits.own.as_ref()?;
         let quota = own.with(fitted);
-        let bucket = Bucket::new(&quota, own.most, ClockSkew::Threads)?;
+        let bucket = Bucket::new(&quota, own.most)?.of_threads();
         Some((bucket, own.policy.with_quota(&quota)))
     }
 }

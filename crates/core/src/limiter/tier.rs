@@ -39,14 +39,6 @@ enum Which {
     Request(RequestQuota),
 }
 
-/// The part of a tier that is compared and hashed.
-#[derive(PartialEq, Eq, Hash)]
-enum Identity<'a> {
-    Unlimited,
-    Named(&'a str),
-    Request(RequestQuota),
-}
-
 impl Tier {
     /// The default tier: the quotas that the limiter was made with. Requests are in it unless the layer has
     /// a [`tier`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RateLimitLayer.html#method.tier).
@@ -111,18 +103,16 @@ impl Tier {
     /// The tier's name in a limiter; empty for the default tier and those without a name.
     #[doc(hidden)]
     pub fn name(&self) -> &str {
-        match self.identity() {
-            Identity::Named(name) => name,
-            Identity::Unlimited | Identity::Request(_) => "",
-        }
+        self.identity().0.unwrap_or_default()
     }
 
-    fn identity(&self) -> Identity<'_> {
+    /// The name and the request's own quota; neither of the unlimited tier.
+    fn identity(&self) -> (Option<&str>, Option<RequestQuota>) {
         match &self.0 {
-            Which::Unlimited => Identity::Unlimited,
-            Which::Named(name) => Identity::Named(name),
-            Which::Owned(name) => Identity::Named(name),
-            Which::Request(quota) => Identity::Request(*quota),
+            Which::Unlimited => (None, None),
+            Which::Named(name) => (Some(name), None),
+            Which::Owned(name) => (Some(name), None),
+            Which::Request(quota) => (None, Some(*quota)),
         }
     }
 
@@ -178,10 +168,10 @@ impl Hash for Tier {
 impl fmt::Debug for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.identity() {
-            Identity::Unlimited => f.write_str("the unlimited tier"),
-            Identity::Named("") => f.write_str("the default tier"),
-            Identity::Named(name) => write!(f, "tier {name:?}"),
-            Identity::Request(quota) => quota.fmt(f),
+            (Some(""), _) => f.write_str("the default tier"),
+            (Some(name), _) => write!(f, "tier {name:?}"),
+            (None, Some(quota)) => quota.fmt(f),
+            (None, None) => f.write_str("the unlimited tier"),
         }
     }
 }
@@ -629,17 +619,12 @@ impl OwnQuota {
         fitted
     }
 
-    /// The numbers, cut to fit again, for example after a change of the limiter's quota.
-    pub(crate) fn refit(&self, fitted: Fitted) -> Fitted {
-        self.cut(fitted).0
-    }
-
     pub(crate) const fn with(&self, fitted: Fitted) -> Quota {
         self.quota.fitted(fitted)
     }
 
     /// Cuts numbers that are too large, and returns whether any was.
-    fn cut(&self, wanted: Fitted) -> (Fitted, bool) {
+    pub(super) fn cut(&self, wanted: Fitted) -> (Fitted, bool) {
         let Fitted { capacity, interval } = wanted;
         let units = |capacity: u64| capacity.saturating_add(self.quota.extra_of(capacity));
         let is_bucket = matches!(
