@@ -147,9 +147,14 @@ fn a_request_reserves_what_it_declares() {
         let input = body.len().div_ceil(4) as u64;
         assert_eq!(reserved(body), input + output, "{body}");
     }
+    // What cannot be read is no way to reserve less: servers may read it.
+    let zeros = "0".repeat(200);
     for body in [
         r#"{"max_tokens":18446744073709551615,"n":9}"#,
         r#"{"n":99999999}"#,
+        &format!(r#"{{"max_tokens":1,"max_tokens":100000.{zeros}}}"#),
+        &format!(r#"{{"n":128.{zeros}1}}"#),
+        r#"{"max_tokens":12.5}"#,
     ] {
         assert_eq!(reserved(body), 10_000, "{body}");
     }

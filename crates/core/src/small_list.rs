@@ -126,7 +126,11 @@ impl<T, const N: usize> SmallList<T, N> {
     #[inline(never)]
     fn push_long(&mut self, value: T) {
         let mut all = match mem::replace(self, Self::Long(Vec::new())) {
-            Self::Short { values, .. } => Vec::from(values),
+            Self::Short { values, .. } => {
+                let mut all = Vec::with_capacity((2 * N).max(4));
+                all.extend(values);
+                all
+            }
             Self::Long(all) => all,
         };
         all.push(value);

@@ -47,8 +47,12 @@ impl CorsOrigins {
     }
 
     fn has(&self, origin: &HeaderValue) -> bool {
-        let sent = || origin.to_str().ok().and_then(canonical);
-        self.has_any() || sent().is_some_and(|sent| self.0.contains(&sent))
+        // Browsers send the canonical text.
+        let is_among = |sent: &[u8]| self.0.iter().any(|origin| origin.as_bytes() == sent);
+        let other = || origin.to_str().ok().and_then(canonical);
+        self.has_any()
+            || is_among(origin.as_bytes())
+            || other().is_some_and(|other| is_among(other.as_bytes()))
     }
 }
 
@@ -75,9 +79,8 @@ pub(super) fn origin(text: &str) -> Result<Box<str>, String> {
     })
 }
 
-/// The scheme, host and port of `scheme://host` or `scheme://host:port`, in lower case: origins are equal in any (RFC
-/// 6454, section 5). The port is also there if it is the scheme's own and not in the text. `None` if the text is neither,
-/// as `null`.
+/// `scheme://host` or `scheme://host:port` in lower case, without a port that is the scheme's own: origins are equal in any
+/// (RFC 6454, section 5). `None` if the text is neither, as `null`.
 fn canonical(text: &str) -> Option<Box<str>> {
     let (scheme, authority) = text.split_once("://")?;
     let after_brackets = authority.rfind(']').map_or(0, |end| end + 1);
@@ -87,16 +90,20 @@ fn canonical(text: &str) -> Option<Box<str>> {
             let (name, port) = authority.split_at(after_brackets + colon);
             (name, Some(port_of(&port[1..])?))
         }
-        None => (authority, default_port(scheme)),
+        None => (authority, None),
     };
     // A dot at the end makes another origin of it.
     let is_exact = is_scheme(scheme) && name == name.trim() && !name.ends_with('.');
     let host = match Host::parse(name.as_bytes()).filter(|_| is_exact)? {
         Host::Name(name) => name.to_ascii_lowercase(),
-        Host::Ipv6(address) => address.to_string(),
+        Host::Ipv6(address) => format!("[{address}]"),
     };
     let scheme = scheme.to_ascii_lowercase();
-    Some(format!("{scheme} {host} {}", port.unwrap_or_default()).into())
+    let text = match port {
+        Some(port) if default_port(&scheme) != Some(port) => format!("{scheme}://{host}:{port}"),
+        _ => format!("{scheme}://{host}"),
+    };
+    Some(text.into())
 }
 
 /// Whether a text is a scheme (RFC 3986, section 3.1).
@@ -111,11 +118,9 @@ fn port_of(digits: &str) -> Option<u16> {
 }
 
 fn default_port(scheme: &str) -> Option<u16> {
-    if scheme.eq_ignore_ascii_case("https") {
-        Some(443)
-    } else if scheme.eq_ignore_ascii_case("http") {
-        Some(80)
-    } else {
-        None
+    match scheme {
+        "https" => Some(443),
+        "http" => Some(80),
+        _ => None,
     }
 }

@@ -309,7 +309,7 @@ impl Matcher {
 
     /// Whether the method fits. The methods of rules are in upper case.
     #[inline(always)]
-    fn method_fits(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> bool {
+    pub(super) fn method_fits(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> bool {
         let Some(known) = &self.methods else {
             return true;
         };

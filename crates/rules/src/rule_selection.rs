@@ -117,7 +117,10 @@ pub(super) fn matched(
     for position in candidates {
         let rule = &rules[usize::from(position)];
         let is_spared = view.is_preflight && rule.action.limits();
-        if is_spared || rule.matcher.check(view, rule.in_doubt()).is_err() {
+        let (matcher, in_doubt) = (&rule.matcher, rule.in_doubt());
+        // Most rules of a segment may differ by the method alone, and the check finds out how.
+        let has_method = matcher.method_fits(view, in_doubt);
+        if is_spared || !has_method || matcher.check(view, in_doubt).is_err() {
             continue;
         }
         matched.positions.push(position);

@@ -106,7 +106,8 @@ impl Counters {
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut StoreStats)) {
-        change(&mut unpoisoned(self.0.lock()));
+        let mut stats = unpoisoned(self.0.lock());
+        change(&mut stats);
     }
 
     pub fn read(&self) -> StoreStats {

@@ -271,7 +271,9 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 impl FoundValues for RequestValues {
-    fn number(&mut self, target: Target, value: u64) {
+    fn number(&mut self, target: Target, value: Option<u64>) {
+        // Servers may read what this does not, as a fraction of a hundred zeros: it is no way to declare less.
+        let value = value.unwrap_or(u64::MAX);
         match target {
             Target::MaxOutput(name) => self.declared.set_max_tokens(name, value),
             Target::Choices => {

@@ -11,7 +11,8 @@ use memchr::memchr2;
 pub(super) use tower_ratelimit_layer::spend::OutputName;
 
 pub(super) trait FoundValues {
-    fn number(&mut self, target: Target, value: u64);
+    /// `None` for a number that is not whole, too large, or longer than 128 bytes.
+    fn number(&mut self, target: Target, value: Option<u64>);
 
     fn text(&mut self, bytes: u64);
 
@@ -293,7 +294,7 @@ impl JsonScanner {
         };
         self.state = State::After;
         let value = self.text.whole().and_then(whole_number);
-        if let (Some(value), Some(target)) = (value, paths.target(self.next)) {
+        if let Some(target) = paths.target(self.next) {
             values.number(target, value);
         }
         &bytes[end..]

@@ -345,8 +345,8 @@ impl DocumentUsage {
 }
 
 impl FoundValues for Document<'_> {
-    fn number(&mut self, target: Target, value: u64) {
-        if let Target::Number(number) = target {
+    fn number(&mut self, target: Target, value: Option<u64>) {
+        if let (Target::Number(number), Some(value)) = (target, value) {
             let largest = &mut self.usage.numbers[number as usize];
             *largest = value.max(*largest);
             self.usage.has_numbers = true;
@@ -403,7 +403,8 @@ fn of_bedrock_fields(headers: &HeaderMap, tokens: &mut Tokens) -> Found {
     let mut document = Document { usage, tokens };
     for (name, number) in BEDROCK_FIELDS {
         let text = headers.get(name).and_then(|value| value.to_str().ok());
-        if let Some(value) = text.and_then(|text| text.trim().parse().ok()) {
+        let value = text.and_then(|text| text.trim().parse().ok());
+        if value.is_some() {
             document.number(Target::Number(number), value);
         }
     }

@@ -4,6 +4,7 @@
 use std::{
     collections::HashMap,
     fs, io,
+    panic::AssertUnwindSafe,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, Weak, atomic::AtomicBool},
     time::Duration,
@@ -89,7 +90,13 @@ impl Live {
                 counters.change(|stats| stats.script_loads += 1);
                 let (wire, mut command) = (Arc::clone(&self.wire), redis::cmd("SCRIPT"));
                 command.arg("LOAD").arg(&*script.code);
-                let load = async move { wire.send(&command).await.map(drop) };
+                // A shared future that panicked makes a panic of each look at it.
+                let load = AssertUnwindSafe(async move { wire.send(&command).await.map(drop) });
+                let load = load.catch_unwind().map(|sent| {
+                    let panicked =
+                        |_| Err((redis::ErrorKind::Client, "the connection panicked").into());
+                    sent.unwrap_or_else(panicked)
+                });
                 let load = load.boxed().shared();
                 loads.insert(Arc::clone(&script.digest), load.clone());
                 load

@@ -583,6 +583,9 @@ const MAGIC: [u8; 8] = *b"TRLSTATE";
 /// Increased with every change of the format. A file of another version is refused.
 const VERSION: u32 = 4;
 
+/// The size of both.
+const HEAD: usize = MAGIC.len() + size_of::<u32>();
+
 /// The size from which a buffer is written.
 const BUFFER: usize = 1 << 16;
 
@@ -675,24 +678,22 @@ fn write<W: Write>(
 /// Reads a file: its header, and the bytes of its entries.
 fn read(mut from: impl Read) -> Result<(FileHeader, Vec<u8>), RestoreError> {
     let mut file = Vec::new();
-    from.by_ref()
-        .take(MAGIC.len() as u64)
-        .read_to_end(&mut file)?;
-    if file != MAGIC {
+    from.by_ref().take(HEAD as u64).read_to_end(&mut file)?;
+    if !file.starts_with(&MAGIC) && !MAGIC.starts_with(&file) {
         return Err(RestoreError::damaged(
             "it is no state file of tower-ratelimit: it does not begin with TRLSTATE",
         ));
     }
-    from.read_to_end(&mut file)?;
-    let mut rest = &file[MAGIC.len()..];
-    let version = take_u32(&mut rest).ok_or_else(damaged)?;
+    let mut version = file.get(MAGIC.len()..).ok_or_else(damaged)?;
+    let version = take_u32(&mut version).ok_or_else(damaged)?;
     if version != VERSION {
         return Err(RestoreError::new(
             RestoreErrorKind::Version,
             format!("the state file has version {version}; this build reads version {VERSION}"),
         ));
     }
-    let (mut content, checksum) = rest.split_last_chunk().ok_or_else(damaged)?;
+    from.read_to_end(&mut file)?;
+    let (mut content, checksum) = file[HEAD..].split_last_chunk().ok_or_else(damaged)?;
     let checked = &file[..file.len() - checksum.len()];
     if crc32fast::hash(checked) != u32::from_le_bytes(*checksum) {
         return Err(damaged());

@@ -379,6 +379,16 @@ async fn a_trial_loads_the_scripts_of_the_limiters() {
     assert_eq!(store.stats().script_loads(), loads, "it was loaded again");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_load_that_panics_fails_its_call_alone() {
+    let fake = Fake::default();
+    let store = fake.store();
+    fake.set(Mood::PanicAtLoad);
+    call(&store).await.unwrap_err();
+    fake.set(Mood::Answer);
+    call(&store).await.unwrap();
+}
+
 /// The futures of limiters and permits contain that of their call, and each of them is moved.
 #[tokio::test]
 async fn a_call_is_a_small_future() {

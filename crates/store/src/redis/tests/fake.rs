@@ -39,6 +39,8 @@ pub(super) enum Mood {
     Error(&'static str),
     /// Responds to scripts with this error, and to other commands normally.
     ScriptError(&'static str),
+    /// Panics when a script is loaded.
+    PanicAtLoad,
 }
 
 impl Fake {
@@ -95,11 +97,13 @@ impl ConnectionLike for Fake {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         let answer = self.answer(command);
         let mood = self.state.lock().unwrap().mood;
+        let is_load = matches!(command.args_iter().next(), Some(Arg::Simple(b"SCRIPT")));
         Box::pin(async move {
             if let Mood::Slow(duration) = mood {
                 tokio::time::sleep(duration).await;
             }
             match answer {
+                Some(_) if mood == Mood::PanicAtLoad && is_load => panic!("a load"),
                 Some(answer) => answer,
                 None => pending().await,
             }
