@@ -87,7 +87,10 @@ pub(super) struct Account {
     outdated: u32,
     /// With so few units left the node sends a message.
     low: u32,
-    open: OpenMessages,
+    /// The messages without a reply whose operations or requests may take units. Most accounts have none, which takes
+    /// no room.
+    #[allow(clippy::box_collection, reason = "a vector is three times as large")]
+    open: Option<Box<Vec<Open>>>,
     /// When the last message was made.
     made_at: NodeTime,
     /// The node spends nothing from then on: the store's row ends no earlier.
@@ -101,11 +104,6 @@ pub(super) struct Account {
     /// Whether the node returns its units and requests no more.
     pub(super) is_closing: bool,
 }
-
-/// The messages without a reply whose operations or requests may take units; none takes no room.
-#[derive(Debug, Default)]
-#[allow(clippy::box_collection, reason = "most accounts have none")]
-struct OpenMessages(Option<Box<Vec<Open>>>);
 
 #[derive(Debug)]
 struct Open {
@@ -162,7 +160,7 @@ impl Account {
             outdated: 0,
             // The other half is left for operations that come until the reply.
             low: terms.overdraft / 2,
-            open: OpenMessages::default(),
+            open: None,
             made_at: now,
             end: now + lasts,
             quiet_until: now,
@@ -195,7 +193,7 @@ impl Account {
         if terms.is_eventual() {
             return self.spent > self.counted;
         }
-        self.counted > self.reported || !self.open.all().is_empty()
+        self.counted > self.reported || !self.open().is_empty()
     }
 
     /// Whether units would be lost with the account, or another one would decide otherwise.
@@ -212,7 +210,32 @@ impl Account {
 
     /// Whether a message is under way whose reply may still arrive.
     fn is_under_way(&self, at: At<'_>) -> bool {
-        self.open.under_way(at).next().is_some()
+        self.under_way(at).next().is_some()
+    }
+
+    fn open(&self) -> &[Open] {
+        self.open.as_deref().map_or(&[], Vec::as_slice)
+    }
+
+    fn under_way(&self, at: At<'_>) -> impl Iterator<Item = &Open> {
+        self.open()
+            .iter()
+            .filter(move |open| is_under_way(open, at))
+    }
+
+    fn keep_open(&mut self, open: Open) {
+        let one = || Box::new(Vec::with_capacity(1));
+        self.open.get_or_insert_with(one).push(open);
+    }
+
+    /// Removes the message that was sent then.
+    fn take_open(&mut self, message: &NodeMessage, sent_at: NodeTime) -> Option<Open> {
+        let key = (message.name, message.seq, Some(sent_at));
+        let of = |open: &Open| (open.message.name, open.message.seq, open.sent_at);
+        let place = self.open().iter().position(|open| of(open) == key)?;
+        let taken = self.open.as_mut()?.swap_remove(place);
+        self.open.take_if(|open| open.is_empty());
+        Some(taken)
     }
 }
 
@@ -303,7 +326,7 @@ impl Account {
 
     /// The units that the view leaves, and those that operations under way may take, if that is known.
     fn room(&self, at: At<'_>) -> Option<(u64, Takes)> {
-        let mut under_way = self.open.under_way(at);
+        let mut under_way = self.under_way(at);
         let aside = under_way.try_fold(Takes::NONE, |sum, open| Some(sum.and(open.takes?)))?;
         let (_, decision) = self.explain((0, 0, Priority::CRITICAL), at)?;
         let room = decision.statuses().iter().map(Status::remaining).min()?;
@@ -351,7 +374,8 @@ impl Account {
     pub(super) fn is_low(&mut self, demand: &RecentDemand, at: At<'_>) -> bool {
         let is_wanted = self.left(at.terms) <= self.low
             && (at.terms.is_eventual()
-                || (!self.open.is_sent() && demand.units(at.now, at.terms.span()) >= LEAST_DEMAND));
+                || (self.open().iter().all(|open| open.sent_at.is_none())
+                    && demand.units(at.now, at.terms.span()) >= LEAST_DEMAND));
         is_wanted && self.is_quiet_over(at)
     }
 
@@ -388,7 +412,7 @@ impl Account {
         if terms.is_eventual() {
             return self.has_news(terms) && self.is_quiet_over(at);
         }
-        if !self.open.all().is_empty() {
+        if !self.open().is_empty() {
             return !self.is_under_way(at);
         }
         // The reply has to come before the end, and a deadline may be longer than the lease.
@@ -424,7 +448,9 @@ impl Account {
     ) -> Option<NodeMessage> {
         let At { terms, now } = at;
         let report = if terms.is_eventual() {
-            self.open.retain(|open| is_under_way(open, at));
+            if let Some(open) = &mut self.open {
+                open.retain(|open| is_under_way(open, at));
+            }
             NodeReport::Eventual {
                 total: self.spent,
                 counted: self.counted,
@@ -434,7 +460,7 @@ impl Account {
             if is_idle || self.is_under_way(at) {
                 return None;
             }
-            if let Some(open) = self.open.last() {
+            if let Some(open) = self.open.as_mut().and_then(|open| open.last_mut()) {
                 unpoisoned(stats.lock()).repeated += 1;
                 open.sent_at = Some(now);
                 return Some(open.message);
@@ -456,7 +482,7 @@ impl Account {
             report,
         };
         if !terms.is_eventual() || takes.is_none_or(|takes| takes.units > 0) {
-            self.open.push(Open {
+            self.keep_open(Open {
                 message,
                 takes,
                 sent_at: Some(now),
@@ -502,7 +528,7 @@ impl Account {
         at: At<'_>,
         stats: &Mutex<ModeStats>,
     ) {
-        let lost = self.open.take(message, sent_at);
+        let lost = self.take_open(message, sent_at);
         if at.terms.is_eventual() {
             let is_repeated = self.reported > self.counted;
             unpoisoned(stats.lock()).repeated += u64::from(is_repeated);
@@ -510,7 +536,7 @@ impl Account {
         }
         if let Some(open) = lost {
             let sent_at = None;
-            self.open.push(Open { sent_at, ..open });
+            self.keep_open(Open { sent_at, ..open });
         }
         // A pause that is not over keeps its end.
         self.is_paused &= at.now < self.quiet_until;
@@ -527,7 +553,7 @@ impl Account {
         stats: &Mutex<ModeStats>,
         new_name: impl FnOnce() -> [u8; 8],
     ) -> u32 {
-        let open = self.open.take(replied.message, replied.sent_at);
+        let open = self.take_open(replied.message, replied.sent_at);
         if at.terms.is_eventual() {
             self.receive_count(replied, open.is_some(), at, stats, new_name);
             return 0;
@@ -652,48 +678,6 @@ impl Account {
         (self.seq, self.reported, self.outdated) = (0, 0, 0);
         // The number of own units in the view is of the earlier name.
         self.view = None;
-    }
-}
-
-impl OpenMessages {
-    fn all(&self) -> &[Open] {
-        self.0.as_deref().map_or(&[], Vec::as_slice)
-    }
-
-    fn under_way(&self, at: At<'_>) -> impl Iterator<Item = &Open> {
-        self.all().iter().filter(move |open| is_under_way(open, at))
-    }
-
-    /// Whether any was sent and is not lost, however long ago.
-    fn is_sent(&self) -> bool {
-        self.all().iter().any(|open| open.sent_at.is_some())
-    }
-
-    fn last(&mut self) -> Option<&mut Open> {
-        self.0.as_mut()?.last_mut()
-    }
-
-    fn push(&mut self, open: Open) {
-        let all = self.0.get_or_insert_default();
-        all.reserve_exact(1);
-        all.push(open);
-    }
-
-    /// Removes the message that was sent then.
-    fn take(&mut self, message: &NodeMessage, sent_at: NodeTime) -> Option<Open> {
-        let key = (message.name, message.seq, Some(sent_at));
-        let of = |open: &Open| (open.message.name, open.message.seq, open.sent_at);
-        let place = self.all().iter().position(|open| of(open) == key)?;
-        let taken = self.0.as_mut()?.swap_remove(place);
-        self.retain(|_| true);
-        Some(taken)
-    }
-
-    fn retain(&mut self, keeps: impl FnMut(&Open) -> bool) {
-        if let Some(all) = &mut self.0 {
-            all.retain(keeps);
-            self.0.take_if(|all| all.is_empty());
-        }
     }
 }
 
