@@ -37,7 +37,7 @@ use futures_util::{
     future::{BoxFuture, lazy},
     stream::FuturesUnordered,
 };
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use tokio::{
     runtime::{Handle, Id},
     sync::{Notify, oneshot},
@@ -105,7 +105,8 @@ impl<S: CallSender> Batcher<S> {
         now: Instant,
     ) -> oneshot::Receiver<OpReply> {
         let (reply, receiver) = oneshot::channel();
-        let waiter = Waiter::new(now + self.sender.window().deadline(), reply);
+        let deadline = now + self.sender.window().deadline();
+        let waiter = Waiter { deadline, reply };
         let runtime = Handle::current().id();
         let mut all = self.lock();
         let has_dispatcher = all.contains_key(&runtime);
@@ -343,7 +344,7 @@ struct CallBuilder {
 
 impl CallBuilder {
     /// Adds all operations of a batch, in as many calls as they need. Returns that number.
-    pub(super) fn add(&mut self, subject: &SubjectName, mut batch: Batch, now: Instant) -> usize {
+    fn add(&mut self, subject: &SubjectName, mut batch: Batch, now: Instant) -> usize {
         batch.drain_expired(now, &mut self.expired);
         let mut parts = 0;
         while let Some((runs, waiters)) = batch.take(MAX_RUNS_PER_CALL, MAX_OPS_PER_CALL) {
@@ -360,20 +361,33 @@ impl CallBuilder {
             let call = match open {
                 Some(at) => &mut self.calls[at],
                 None => {
-                    self.calls.push(BatchCall::new(&batch, now));
+                    self.calls.push(BatchCall {
+                        plan: Arc::clone(&batch.plan),
+                        tier: batch.tier,
+                        at: now,
+                        subjects: SmallVec::new(),
+                        waiters: Waiters::new(),
+                        run_count: 0,
+                    });
                     self.calls.last_mut().expect("it was just pushed")
                 }
             };
-            call.add(ops, waiters);
+            call.run_count += ops.runs.len();
+            call.subjects.push(ops);
+            call.waiters.extend(waiters);
             parts += 1;
         }
         parts
     }
 
+    /// The newest call of the same script and quotas, if the subject fits.
     fn open_call(&self, batch: &Batch, subject: &SubjectOps) -> Option<usize> {
         let (runs, ops) = (subject.runs.len(), subject.ops());
         let mut calls = self.calls.iter().enumerate().rev().take(MAX_OPEN_CALLS);
-        let (at, call) = calls.find(|(_, call)| call.accepts(batch, subject))?;
+        let is_alike = |first: &SubjectOps| first.are_specialized == subject.are_specialized;
+        let (at, call) = calls.find(|(_, call)| {
+            batch.is_of(&call.plan, call.tier) && call.subjects.first().is_some_and(is_alike)
+        })?;
         let has_room = call.subjects.len() < self.most_subjects
             && call.run_count + runs <= MAX_RUNS_PER_CALL
             && call.waiters.len() + ops <= MAX_OPS_PER_CALL;
@@ -389,32 +403,6 @@ impl CallBuilder {
 }
 
 impl BatchCall {
-    fn new(batch: &Batch, at: Instant) -> Self {
-        Self {
-            plan: Arc::clone(&batch.plan),
-            tier: batch.tier,
-            at,
-            subjects: SmallVec::new(),
-            waiters: Waiters::new(),
-            run_count: 0,
-        }
-    }
-
-    /// Whether the same script decides the subject by the same quotas.
-    fn accepts(&self, batch: &Batch, subject: &SubjectOps) -> bool {
-        let mut subjects = self.subjects.iter();
-        batch.is_of(&self.plan, self.tier)
-            && subjects
-                .next()
-                .is_some_and(|first| first.are_specialized == subject.are_specialized)
-    }
-
-    fn add(&mut self, subject: SubjectOps, waiters: Waiters) {
-        self.run_count += subject.runs.len();
-        self.subjects.push(subject);
-        self.waiters.extend(waiters);
-    }
-
     /// The latest deadline of all waiters: nobody waits any more from then on.
     #[cfg(feature = "redis")]
     pub(crate) fn last_deadline(&self) -> Instant {
@@ -459,10 +447,6 @@ struct Waiter {
 }
 
 impl Waiter {
-    pub(super) const fn new(deadline: Instant, reply: oneshot::Sender<OpReply>) -> Self {
-        Self { deadline, reply }
-    }
-
     /// Sends the reply, unless the caller has stopped waiting.
     fn reply(self, reply: OpReply) {
         self.reply.send(reply).ok();
@@ -481,31 +465,21 @@ pub(crate) struct NewOp {
 
 /// Operations of one subject that the same quotas decide, in order of arrival.
 struct Batch {
-    pub(super) plan: Arc<Plan>,
-    pub(super) tier: Chosen,
+    plan: Arc<Plan>,
+    tier: Chosen,
     /// Whether a specialized script can decide all operations so far.
-    pub(super) are_specialized: bool,
+    are_specialized: bool,
     runs: Runs,
     /// One for each operation.
     waiters: Waiters,
 }
 
 impl Batch {
-    pub(super) const fn new(plan: Arc<Plan>, tier: Chosen) -> Self {
-        Self {
-            plan,
-            tier,
-            are_specialized: true,
-            runs: Runs::new_const(),
-            waiters: Waiters::new_const(),
-        }
-    }
-
     fn is_of(&self, plan: &Arc<Plan>, tier: Chosen) -> bool {
         self.tier == tier && Arc::ptr_eq(&self.plan, plan)
     }
 
-    pub(super) fn add(&mut self, op: Op, is_specialized: bool, waiter: Waiter) {
+    fn add(&mut self, op: Op, is_specialized: bool, waiter: Waiter) {
         self.are_specialized &= is_specialized;
         match self.runs.last_mut() {
             Some((last, count)) if *last == op => *count += 1,
@@ -697,7 +671,7 @@ impl SubjectQueues {
 
     /// Queues an operation. Returns whether the dispatcher has something to do: a call to send, or the
     /// time of the next round to set.
-    pub(super) fn add(
+    fn add(
         &mut self,
         (subject, op): (SubjectName, NewOp),
         waiter: Waiter,
@@ -876,11 +850,13 @@ impl SubjectQueue {
         let mut waiting = self.waiting.iter_mut();
         match waiting.find(|batch| batch.is_of(&op.plan, op.tier)) {
             Some(batch) => batch.add(op.op, op.is_specialized, waiter),
-            None => {
-                let mut batch = Batch::new(op.plan, op.tier);
-                batch.add(op.op, op.is_specialized, waiter);
-                self.waiting.push(batch);
-            }
+            None => self.waiting.push(Batch {
+                plan: op.plan,
+                tier: op.tier,
+                are_specialized: op.is_specialized,
+                runs: smallvec![(op.op, 1)],
+                waiters: smallvec![waiter],
+            }),
         }
     }
 }

@@ -597,7 +597,7 @@ struct CallPlace {
 }
 
 impl InFlight {
-    pub(super) fn new(deadline: Duration) -> Arc<Self> {
+    fn new(deadline: Duration) -> Arc<Self> {
         Arc::new(Self {
             places: Arc::new(Semaphore::new(MOST)),
             state: Mutex::default(),
@@ -662,7 +662,7 @@ impl InFlight {
     }
 
     /// How long a response takes, by the recent ones.
-    pub(super) fn expected(&self) -> Duration {
+    fn expected(&self) -> Duration {
         self.lock().recent
     }
 
