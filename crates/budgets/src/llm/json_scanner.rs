@@ -599,12 +599,6 @@ struct Node {
     target: Option<Target>,
 }
 
-impl Default for NodeId {
-    fn default() -> Self {
-        Self::DEAD
-    }
-}
-
 /// The names of strings in a message that no model has written as text.
 const LABELS: [&[u8]; 12] = [
     b"role",
