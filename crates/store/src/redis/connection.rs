@@ -188,10 +188,6 @@ impl Connection {
         }
     }
 
-    const fn is_given(&self) -> bool {
-        matches!(self.opener, Connector::Given(_))
-    }
-
     /// Starts an attempt to connect, or joins the running one.
     fn attempt(self: &Arc<Self>) -> Attempt {
         let (sender, outcome) = oneshot::channel();
@@ -233,7 +229,7 @@ impl Connection {
         };
         let outcome = self.opener.open(common).await;
         let outcome = outcome.map(|wire| Arc::new(live(wire)));
-        if outcome.is_ok() && !self.is_given() {
+        if outcome.is_ok() && !matches!(self.opener, Connector::Given(_)) {
             let counters = &common.watch.counters;
             counters.change(|stats| stats.connections += 1);
         }

@@ -44,13 +44,6 @@ const STEP_LIMIT: Duration = Duration::from_millis(200);
 /// Steps of a trial that wait for the server, without the connection.
 const STEPS: u32 = 5;
 
-/// The longest duration of a trial on a runtime that is driven.
-fn trial_limit(deadline: Duration, link: &Connection) -> Duration {
-    let step = deadline.max(STEP_LIMIT);
-    link.attempt_limit()
-        .saturating_add(step.saturating_mul(STEPS))
-}
-
 /// The pipeline to a server, or to a proxy before several: its connection, window and breaker.
 pub(super) struct Pipeline {
     common: Arc<StoreCommon>,
@@ -69,11 +62,14 @@ impl Pipeline {
     ) -> Self {
         let link = Arc::new(Connection::new(opener, Arc::clone(&common)));
         let calls = InFlight::new(common.deadline);
+        // The longest duration of a trial on a runtime that is driven.
+        let steps = common.deadline.max(STEP_LIMIT).saturating_mul(STEPS);
+        let trial_limit = link.attempt_limit().saturating_add(steps);
         let address = membership.as_ref().and_then(|own| own.address.as_ref());
         let breaker = Breaker::new(
             Arc::clone(&common.watch),
             (common.home.clone(), common.deadline),
-            trial_limit(common.deadline, &link),
+            trial_limit,
             address.map(|address| address.to_string().into()),
         );
         Self {
@@ -467,9 +463,7 @@ impl Guarded for Pipeline {
 
     fn close_connection(&self, connection: u64) {
         self.link.discard(connection);
-        if let Some(cluster) = self.cluster() {
-            cluster.fetch_soon();
-        }
+        self.fetch_map();
     }
 }
 
