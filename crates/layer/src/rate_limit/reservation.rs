@@ -335,57 +335,33 @@ pub(super) fn call<'a, L: Limiter, R>(
 #[cfg(feature = "tokio")]
 pub(super) mod background {
     use std::{
-        future::{Future, poll_fn},
-        sync::Mutex,
-        task::{Poll, Waker},
+        future::Future,
+        sync::atomic::{AtomicUsize, Ordering},
     };
 
-    use tower_ratelimit_core::lock::unpoisoned;
+    use tokio::sync::Notify;
 
-    static UNDER_WAY: Mutex<UnderWay> = Mutex::new(UnderWay {
-        count: 0,
-        waiting: Vec::new(),
-    });
+    static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
-    struct UnderWay {
-        count: usize,
-        /// Woken when the count is 0.
-        waiting: Vec<Waker>,
-    }
+    /// Notifies those who wait when none is under way.
+    static NONE_LEFT: Notify = Notify::const_new();
 
     /// Counts a correction as under way until it drops.
     struct Correction;
 
-    impl Correction {
-        fn begin() -> Self {
-            under_way(|this| this.count += 1);
-            Self
-        }
-    }
-
     impl Drop for Correction {
         fn drop(&mut self) {
-            let woken = under_way(|this| {
-                this.count -= 1;
-                if this.count == 0 {
-                    std::mem::take(&mut this.waiting)
-                } else {
-                    Vec::new()
-                }
-            });
-            woken.into_iter().for_each(Waker::wake);
+            if UNDER_WAY.fetch_sub(1, Ordering::AcqRel) == 1 {
+                NONE_LEFT.notify_waiters();
+            }
         }
-    }
-
-    fn under_way<T>(change: impl FnOnce(&mut UnderWay) -> T) -> T {
-        let mut under_way = unpoisoned(UNDER_WAY.lock());
-        change(&mut under_way)
     }
 
     /// Runs a correction on the current runtime. Without one it is dropped.
     pub(in crate::rate_limit) fn spawn(correction: impl Future<Output = ()> + Send + 'static) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let counted = Correction::begin();
+            UNDER_WAY.fetch_add(1, Ordering::AcqRel);
+            let counted = Correction;
             runtime.spawn(async move {
                 correction.await;
                 drop(counted);
@@ -410,18 +386,14 @@ pub(super) mod background {
     /// # }
     /// ```
     pub async fn settled() {
-        poll_fn(|cx| {
-            under_way(|this| {
-                if this.count == 0 {
-                    return Poll::Ready(());
-                }
-                if !this.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-                    this.waiting.push(cx.waker().clone());
-                }
-                Poll::Pending
-            })
-        })
-        .await;
+        loop {
+            // Made before the count is read, so that no end in between is missed.
+            let none_left = NONE_LEFT.notified();
+            if UNDER_WAY.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            none_left.await;
+        }
     }
 
     #[cfg(test)]
