@@ -408,7 +408,7 @@ pub fn take_ready<S: Clone>(inner: &mut S) -> S {
 /// a permit. A clone replaces it.
 #[cold]
 #[inline(never)]
-pub(crate) fn drop_ready<S: Clone>(inner: &mut S) {
+fn drop_ready<S: Clone>(inner: &mut S) {
     drop(take_ready(inner));
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Settings {
     /// Whether denials do not end a request.
     pub(super) overflow: bool,
     /// The cost of a request by its response and its charge.
-    pub(super) final_cost: Option<PerResponse<u64, u64>>,
+    pub(super) final_cost: Option<Arc<dyn Fn(&response::Parts, u64) -> u64 + Send + Sync>>,
     /// The charges that follow the bodies of all responses.
     pub(super) spending: Option<Arc<dyn BodyCharges>>,
     pub(super) has_several_limits: bool,
@@ -303,9 +303,6 @@ pub trait BodyCharges: Any + Send + Sync {
     /// Reserves units at each limit that responses charge, at most its capacity, if capacities are given.
     fn reserve(&self, charges: &mut [Charge<'_>], capacities: &[u64], request: &Parts);
 }
-
-/// A closure about each response and an argument.
-pub(super) type PerResponse<A, T> = Arc<dyn Fn(&response::Parts, A) -> T + Send + Sync>;
 
 /// A limit whose units the response determines.
 #[derive(Clone)]

@@ -112,7 +112,7 @@ impl Balance {
         is_spent.then(|| self.used.saturating_sub(self.charged))
     }
 
-    pub(super) fn counted_units(&self) -> Option<&UnitsOf> {
+    fn counted_units(&self) -> Option<&UnitsOf> {
         self.units
             .as_ref()
             .filter(|_| self.counted != CountByStatus::Not)

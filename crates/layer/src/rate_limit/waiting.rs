@@ -302,7 +302,8 @@ impl Waiting {
             ticket: None,
             joined: Instant::now(),
             passed: false,
-            slot: HeldSlot { room, owners },
+            room,
+            owners,
         })
     }
 
@@ -327,14 +328,16 @@ impl Waiting {
     }
 }
 
-/// A position in a queue; dropped, it leaves the queue.
+/// A position in a queue, with a slot; dropped, it leaves the queue, and the slot is free.
 pub(super) struct QueuePosition {
     queue: QueueId,
     /// `None` outside of the queue.
     ticket: Option<u64>,
     joined: Instant,
     passed: bool,
-    slot: HeldSlot,
+    room: Arc<Room>,
+    /// The keys for which its slot counts.
+    owners: Vec<SlotOwner>,
 }
 
 impl QueuePosition {
@@ -345,7 +348,7 @@ impl QueuePosition {
     fn poll_head(&self, cx: &Context<'_>) -> Poll<()> {
         // Outside the lock: a waker may run any code, also when it is cloned or dropped.
         let waker = cx.waker().clone();
-        let mut waiters = self.slot.room.lock();
+        let mut waiters = self.room.lock();
         let queue = waiters.queues.get_mut(&self.queue);
         let Some(queue) = queue.filter(|queue| queue.head() != self.ticket) else {
             return Poll::Ready(());
@@ -366,7 +369,7 @@ impl QueuePosition {
         let Some(ticket) = self.ticket.take() else {
             return;
         };
-        let mut waiters = self.slot.room.lock();
+        let mut waiters = self.room.lock();
         let Some(queue) = waiters.queues.get_mut(&self.queue) else {
             return;
         };
@@ -395,6 +398,14 @@ impl QueuePosition {
 impl Drop for QueuePosition {
     fn drop(&mut self) {
         self.leave();
+        let slots = &mut self.room.lock().slots;
+        for owner in &self.owners {
+            match slots.get_mut(owner) {
+                Some(taken) if *taken > 1 => *taken -= 1,
+                _ => drop(slots.remove(owner)),
+            }
+        }
+        self.room.taken.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -438,28 +449,9 @@ struct Waiters {
     slots: HashMap<SlotOwner, usize>,
 }
 
-/// A slot of a request, which counts for its keys; dropped, it is free.
-struct HeldSlot {
-    room: Arc<Room>,
-    owners: Vec<SlotOwner>,
-}
-
 impl Room {
     fn lock(&self) -> MutexGuard<'_, Waiters> {
         unpoisoned(self.waiters.lock())
-    }
-}
-
-impl Drop for HeldSlot {
-    fn drop(&mut self) {
-        let slots = &mut self.room.lock().slots;
-        for owner in &self.owners {
-            match slots.get_mut(owner) {
-                Some(taken) if *taken > 1 => *taken -= 1,
-                _ => drop(slots.remove(owner)),
-            }
-        }
-        self.room.taken.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
