@@ -194,15 +194,6 @@ impl Allowance {
         kinds.into()
     }
 
-    /// The index of the default set if it counts units of this kind, otherwise of the first set that does.
-    pub(super) fn first_index(&self, kind: Option<&CountedUnits>) -> usize {
-        let sets = self.indexed_sets();
-        let label = kind.map(CountedUnits::label);
-        let counts = |set: &QuotaSet| set.0.iter().any(|quota| quota.label() == label);
-        let first = sets.iter().find(|(_, set)| counts(set));
-        first.map_or(0, |(index, _)| *index)
-    }
-
     pub(super) fn may_be_unlimited(&self) -> bool {
         self.sets.iter().any(Option::is_none)
     }

@@ -16,7 +16,7 @@ use super::{
         ChargeOfRule, RuleIndex, RulesVerdict, needs_call, of_each, select, select_batch,
         select_in_flight,
     },
-    store::{LimitOfSet, RuleLimits, RulesStore, SourcesOfRule},
+    store::{LimitOfSet, LimitsOfSets, RuleLimits, RulesStore, SourcesOfRule},
 };
 pub(crate) use tower_ratelimit_client_ip::client_ip::ClientIp;
 use tower_ratelimit_concurrency::PermitSource;
@@ -60,8 +60,6 @@ pub(crate) use tower_ratelimit_layer::rate_limit::OVERFLOW_FIELD;
 #[derive(Debug, Clone)]
 pub struct Rules(Arc<RuleSet>);
 
-type LimitsOfSets = Box<[Box<[LimitOfSet]>]>;
-
 #[derive(Debug, Clone)]
 struct RuleSet {
     rules: Box<[Rule]>,
@@ -69,8 +67,8 @@ struct RuleSet {
     reading: RequestReading,
     clock: SharedClock,
     needs_time: bool,
-    /// Whether a request needs work before rules are selected: any rule depends on the time, or marks requests.
-    needs_begin: bool,
+    /// Whether any rule marks requests that it denies.
+    marks: bool,
     has_in_flight: bool,
     has_spend: bool,
     has_calls: bool,
@@ -112,16 +110,12 @@ impl Rules {
         clock: SharedClock,
         origin: Option<RulesOrigin>,
     ) -> Result<Self, RulesError> {
-        let limits = store.limits(&compiled.rules, &compiled.store)?;
+        let (limits, limits_of_sets) = store.limits(&compiled.rules, &compiled.store)?;
         let permit_sources = store.permit_sources(&compiled.rules, &compiled.store)?;
-        let limits_of_sets = compiled.rules.iter().map(|rule| limits.of_sets(rule));
-        let limits_of_sets = limits_of_sets.collect();
-        let needs_time = compiled.rules.iter().any(Rule::needs_time);
-        let marks = compiled.rules.iter().any(Rule::overflows);
         Ok(Self(Arc::new(RuleSet {
             index: RuleIndex::new(&compiled.rules),
-            needs_time,
-            needs_begin: needs_time || marks,
+            needs_time: compiled.rules.iter().any(Rule::needs_time),
+            marks: compiled.rules.iter().any(Rule::overflows),
             has_in_flight: compiled.rules.iter().any(|rule| rule.in_flight.is_some()),
             has_spend: compiled.rules.iter().any(|rule| rule.spend.is_some()),
             has_calls: compiled.rules.iter().any(Rule::needs_call),
@@ -347,29 +341,10 @@ impl Rules {
     /// Begins with a request of this header: removes marks that its client forged, and returns the
     /// [time](Self::now).
     pub(super) fn begin(&self, headers: &mut HeaderMap) -> Timestamp {
-        if self.0.needs_begin {
-            self.remove_forged_marks(headers);
-            self.now()
-        } else {
-            Timestamp::from_secs(0)
+        if self.0.marks {
+            remove_forged_marks(headers);
         }
-    }
-
-    /// Removes the field that marks requests, also with underscores: many servers read them as hyphens.
-    #[cold]
-    fn remove_forged_marks(&self, headers: &mut HeaderMap) {
-        if !self.rules().iter().any(Rule::overflows) {
-            return;
-        }
-        let is_forged = |name: &&HeaderName| {
-            let bytes = name.as_str().bytes();
-            let hyphened = bytes.map(|byte| if byte == b'_' { b'-' } else { byte });
-            hyphened.eq(OVERFLOW_FIELD.as_str().bytes())
-        };
-        let forged: Vec<HeaderName> = headers.keys().filter(is_forged).cloned().collect();
-        for name in forged {
-            headers.remove(name);
-        }
+        self.now()
     }
 
     pub(super) fn rules(&self) -> &[Rule] {
@@ -464,5 +439,19 @@ impl Rules {
     #[cfg(feature = "rules-watch")]
     pub(super) fn origin(&self) -> Option<&RulesOrigin> {
         self.0.origin.as_deref()
+    }
+}
+
+/// Removes the field that marks requests, also with underscores: many servers read them as hyphens.
+#[cold]
+fn remove_forged_marks(headers: &mut HeaderMap) {
+    let is_forged = |name: &&HeaderName| {
+        let bytes = name.as_str().bytes();
+        let hyphened = bytes.map(|byte| if byte == b'_' { b'-' } else { byte });
+        hyphened.eq(OVERFLOW_FIELD.as_str().bytes())
+    };
+    let forged: Vec<HeaderName> = headers.keys().filter(is_forged).cloned().collect();
+    for name in forged {
+        headers.remove(name);
     }
 }

@@ -1,6 +1,6 @@
 //! The store of the rules' counts, the limiter of each rule, and all of them together.
 
-use std::{fmt, iter::repeat, ops::Range, path::Path, sync::Arc};
+use std::{fmt, ops::Range, path::Path, sync::Arc};
 
 use tower_ratelimit_rulefile::{Problem, ProblemCode, RulesError};
 
@@ -110,7 +110,7 @@ impl RulesStore {
         }
     }
 
-    /// The limits of all rules, by position: one for each kind of units that the rule counts.
+    /// The limits of all rules, by position: one for each kind of units that the rule counts; and those of their sets.
     ///
     /// # Errors
     ///
@@ -119,20 +119,34 @@ impl RulesStore {
         &self,
         rules: &[Rule],
         settings: &StoreSettings,
-    ) -> Result<RuleLimits, RulesError> {
+    ) -> Result<(RuleLimits, Arc<[LimitsOfSets]>), RulesError> {
         if let Place::Redis(_) = &self.0 {
             check_refunds(rules)?;
         }
-        let mut limits = Vec::new();
+        let (mut limits, mut limits_of_sets) = (Vec::new(), Vec::new());
         for rule in rules {
+            let sets = rule.allowance.sets.iter();
+            let mut of_sets: LimitsOfSets = sets.map(|_| Vec::new()).collect();
             for units in rule.allowance.kinds() {
-                let limiter = self.limiter(rule, units.as_ref(), settings);
+                let sets = rule.allowance.indexed_sets().into_iter();
+                let of_kind = |(at, set): (_, &QuotaSet)| Some((at, set.of_kind(units.as_ref())?));
+                let sets: Vec<_> = sets.filter_map(of_kind).collect();
+                let limiter = self.limiter(rule, units.as_ref(), &sets, settings);
+                for (place, (at, set)) in sets.iter().enumerate() {
+                    let tier = if place == 0 {
+                        Tier::DEFAULT
+                    } else {
+                        Tier::named_owned(at.to_string())
+                    };
+                    of_sets[*at].push(LimitOfSet::new(limits.len(), tier, set, units.is_some()));
+                }
                 limits.push(RuleLimit {
                     limiter: limiter.map_err(refused(rule))?,
                     rule: rule.position,
                     units,
                 });
             }
+            limits_of_sets.push(of_sets);
         }
         let rule_of = |limit: &RuleLimit| &rules[usize::from(limit.rule)];
         let hard: Vec<_> = limits.iter().filter(|of| !rule_of(of).shadow).collect();
@@ -144,7 +158,7 @@ impl RulesStore {
             let limiters: Vec<_> = hard.iter().map(|limit| limit.limiter.clone()).collect();
             joint::check(&limiters).map_err(refused(rule_of(first)))?;
         }
-        Ok(RuleLimits(limits.into()))
+        Ok((RuleLimits(limits.into()), limits_of_sets.into()))
     }
 
     /// The places where the permits of all rules are counted, by position: one for each tier with a limit of its own. Empty
@@ -178,12 +192,9 @@ impl RulesStore {
         &self,
         rule: &Rule,
         units: Option<&CountedUnits>,
+        sets: &[(usize, QuotaSet)],
         settings: &StoreSettings,
     ) -> Result<AnyLimiter, ConfigError> {
-        let sets = rule.allowance.indexed_sets().into_iter();
-        let sets: Vec<_> = sets
-            .filter_map(|(at, set)| Some((at, set.of_kind(units)?)))
-            .collect();
         let mut terms = LimitTerms {
             block_for: rule.block_for,
             on_change: rule.on_change,
@@ -290,6 +301,9 @@ pub(super) struct LimitOfSet {
     pub(super) capacity: u64,
 }
 
+/// The limits of each set of quotas of a rule, in the order of decisions.
+pub(super) type LimitsOfSets = Box<[Vec<LimitOfSet>]>;
+
 impl RuleLimits {
     /// The indexes of a rule's limits.
     pub(super) fn of_rule(&self, rule: &Rule) -> Range<usize> {
@@ -305,36 +319,6 @@ impl RuleLimits {
         self.of_rule(rule).find(|at| is_own(&self.0[*at]))
     }
 
-    /// The limits of a set of quotas in the order of decisions, for each set of the rule.
-    pub(super) fn of_sets(&self, rule: &Rule) -> Box<[Box<[LimitOfSet]>]> {
-        let limit = |at: usize, set: &QuotaSet, units: Option<&CountedUnits>| {
-            let own = set.of_kind(units)?;
-            let capacities = own.quotas().map(|quota| quota.quota().capacity());
-            // The compilation has checked them.
-            let limits = TierSet::new(LimitTerms::of(own.to_owned_quotas()));
-            let policies = limits.map(|limits| limits.default_tier().policies.to_vec());
-            let is_default = at == rule.allowance.first_index(units);
-            Some(LimitOfSet {
-                limit: self.index_of(rule, units)?,
-                tier: if is_default {
-                    Tier::DEFAULT
-                } else {
-                    Tier::named_owned(at.to_string())
-                },
-                policies: policies.unwrap_or_default().into(),
-                counts_units: units.is_some(),
-                capacity: capacities.min()?,
-            })
-        };
-        let sets = rule.allowance.sets.iter().enumerate();
-        let limits = sets.map(|(at, set)| {
-            let kinds = set.iter().flat_map(|set| set.kinds().zip(repeat(set)));
-            let limits = kinds.filter_map(|(units, set)| limit(at, set, units));
-            limits.collect()
-        });
-        limits.collect()
-    }
-
     #[inline(never)]
     fn call_several(&self, call: &Call<'_>) -> Pending<BoxedFuture> {
         AnyLimiter::call_list(|limit| Some(&self.0.get(limit)?.limiter), call)
@@ -342,6 +326,20 @@ impl RuleLimits {
 }
 
 impl LimitOfSet {
+    fn new(limit: usize, tier: Tier, set: &QuotaSet, counts_units: bool) -> Self {
+        let capacities = set.quotas().map(|quota| quota.quota().capacity());
+        // The compilation has checked them.
+        let limits = TierSet::new(LimitTerms::of(set.to_owned_quotas()));
+        let policies = limits.map(|limits| limits.default_tier().policies.to_vec());
+        Self {
+            limit,
+            tier,
+            policies: policies.unwrap_or_default().into(),
+            counts_units,
+            capacity: capacities.min().unwrap_or(u64::MAX),
+        }
+    }
+
     /// The charge of a request: a denial starts a block at once unless another operation may follow, which `reserves`.
     #[inline]
     pub(super) fn charge<'a>(&'a self, charge: &'a ChargeOfRule<'_>, reserves: bool) -> Charge<'a> {
