@@ -349,7 +349,7 @@ fn reserve<'c, 'r: 'c, R>(
 
 /// A permit that other nodes count, too, with the position of its rule and the index of the set of quotas. It is acquired
 /// when its future is polled.
-type RequestedPermit = ((u16, usize), PendingGrant);
+type RequestedPermit = ((u16, usize), Pin<Box<dyn Future<Output = Grant> + Send>>);
 
 /// Acquires the permits of all rules or none, then decides by the quotas. A request that a quota denies holds none.
 #[inline(never)]
@@ -366,13 +366,11 @@ fn decide_holding<R: Reject<B>, B: 'static>(
         };
         let at = (rule.position, set_index);
         match limit.acquire(key, Priority::CRITICAL) {
-            PendingGrant::Ready(grant) if requested.is_empty() => {
-                match permit(admissions, at, grant, None) {
-                    Ok(permit) => permit.into_iter().for_each(|permit| permits.push(permit)),
-                    Err(refused) => refusal = Some(refused),
-                }
-            }
-            grant => requested.push((at, grant)),
+            PendingGrant::Ready(grant) => match permit(admissions, at, grant, None) {
+                Ok(permit) => permit.into_iter().for_each(|permit| permits.push(permit)),
+                Err(refused) => refusal = Some(refused),
+            },
+            PendingGrant::Later(grant) => requested.push((at, grant)),
         }
     };
     let verdict = admissions.rules.select_in_flight(parts, now, acquire);
@@ -456,11 +454,7 @@ async fn acquire_in_turn<R: Send + Sync>(
 ) -> Result<HeldPermits, Refusal> {
     for (at, grant) in requested {
         let started = Instant::now();
-        let grant = match grant {
-            PendingGrant::Ready(grant) => grant,
-            PendingGrant::Later(grant) => grant.await,
-        };
-        let permit = permit(&admissions, at, grant, Some(started))?;
+        let permit = permit(&admissions, at, grant.await, Some(started))?;
         permit.into_iter().for_each(|permit| permits.push(permit));
     }
     Ok(permits)

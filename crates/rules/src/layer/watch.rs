@@ -12,7 +12,7 @@ use std::{
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::handle::RulesHandle;
-use crate::{builder::digests, rule_set::RulesOrigin};
+use crate::builder::digests;
 use tower_ratelimit_rulefile::Format;
 
 /// The time without a change before a reload: a file is written in several steps, and a directory in several files.
@@ -50,7 +50,12 @@ impl RulesHandle {
         let paths = rules.origin().map_or(&[][..], |origin| &origin.paths);
         let watcher = notified.then(|| watcher(paths, sender.clone())).flatten();
         if let Some(origin) = rules.origin() {
-            let files = WatchedFiles::new(self.clone(), origin);
+            let files = WatchedFiles {
+                handle: self.clone(),
+                paths: origin.paths.clone(),
+                format: origin.format,
+                seen: Ok(origin.files.clone()),
+            };
             thread::spawn(move || files.follow(&receiver, poll));
         }
         RulesWatch {
@@ -90,15 +95,6 @@ struct WatchedFiles {
 }
 
 impl WatchedFiles {
-    fn new(handle: RulesHandle, origin: &RulesOrigin) -> Self {
-        Self {
-            handle,
-            paths: origin.paths.clone(),
-            format: origin.format,
-            seen: Ok(origin.files.clone()),
-        }
-    }
-
     fn compare(&mut self) {
         let seen = digests(&self.paths, self.format);
         if seen != self.seen {
