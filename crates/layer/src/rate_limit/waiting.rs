@@ -336,7 +336,7 @@ pub(super) struct QueuePosition {
     joined: Instant,
     passed: bool,
     room: Arc<Room>,
-    /// The keys for which its slot counts.
+    /// The keys that its slot counts for.
     owners: Vec<SlotOwner>,
 }
 
