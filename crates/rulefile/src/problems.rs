@@ -171,7 +171,7 @@ impl Problem {
     }
 
     /// Whether the span contains a variable such as `${LIMIT}`.
-    pub(crate) fn has_variable(&self) -> bool {
+    fn has_variable(&self) -> bool {
         let text = self.span.as_ref().and_then(Span::text);
         text.is_some_and(|text| variable_in(text).is_some())
     }
@@ -183,7 +183,7 @@ impl Problem {
     }
 
     /// The problem on one line, without its line of the file.
-    pub(crate) const fn headline(&self) -> Headline<'_> {
+    const fn headline(&self) -> Headline<'_> {
         Headline(self)
     }
 }
@@ -199,7 +199,7 @@ impl fmt::Display for Problem {
 }
 
 /// The first line of a problem's `Display`.
-pub(crate) struct Headline<'p>(&'p Problem);
+struct Headline<'p>(&'p Problem);
 
 impl fmt::Display for Headline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -321,7 +321,7 @@ pub fn listed<'w>(words: impl Iterator<Item = &'w str>) -> String {
 }
 
 /// The most faults that one error has.
-pub(crate) const MAX_FAULTS: usize = 20;
+const MAX_FAULTS: usize = 20;
 
 /// Rule files that cannot be used: up to twenty faults, sorted by their places.
 ///

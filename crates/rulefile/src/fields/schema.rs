@@ -152,7 +152,7 @@ impl Json {
         Self::List(texts.into_iter().map(Self::text).collect())
     }
 
-    pub(super) fn object(fields: impl IntoIterator<Item = (String, Self)>) -> Self {
+    fn object(fields: impl IntoIterator<Item = (String, Self)>) -> Self {
         Self::Object(fields.into_iter().collect())
     }
 

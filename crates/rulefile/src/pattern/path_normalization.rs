@@ -75,37 +75,6 @@ pub(super) fn normalized(pattern: &str) -> String {
     resolved(&normal_text(pattern, is_kept))
 }
 
-/// The kinds of bytes in a request's path.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ByteKind {
-    Plain,
-    Slash,
-    Dot,
-    /// A byte that servers read differently, or that no path may contain unencoded.
-    Special,
-}
-
-const fn kind(byte: u8) -> ByteKind {
-    match byte {
-        b'/' => ByteKind::Slash,
-        b'.' => ByteKind::Dot,
-        b';' | b'\\' => ByteKind::Special,
-        byte if is_spelled_out(byte) => ByteKind::Plain,
-        _ => ByteKind::Special,
-    }
-}
-
-/// The kind of each byte.
-static KINDS: [ByteKind; 256] = {
-    let mut kinds = [ByteKind::Special; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        kinds[byte] = kind(byte as u8);
-        byte += 1;
-    }
-    kinds
-};
-
 /// Whether the path is in its normal form and has no other reading, as in nearly every request. `*` is no path and
 /// needs none. The target of `CONNECT` has an empty path, which servers read as `/`.
 #[inline]
@@ -114,13 +83,12 @@ fn is_plain(path: &str) -> bool {
         return !path.is_empty();
     }
     let mut after_slash = false;
-    for byte in path.as_bytes() {
-        match KINDS[usize::from(*byte)] {
-            ByteKind::Plain => after_slash = false,
-            ByteKind::Slash | ByteKind::Dot if after_slash => return false,
-            ByteKind::Slash => after_slash = true,
-            ByteKind::Dot => {}
-            ByteKind::Special => return false,
+    for byte in path.bytes() {
+        match byte {
+            b'/' | b'.' if after_slash => return false,
+            b';' | b'\\' => return false,
+            byte if !is_spelled_out(byte) => return false,
+            byte => after_slash = byte == b'/',
         }
     }
     !after_slash || path.len() == 1
