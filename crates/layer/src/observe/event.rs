@@ -135,18 +135,11 @@ pub struct Corrected<'a> {
     pub(crate) after: u64,
     /// The units that each limit keeps; empty if all keep the same.
     pub(crate) kept_by_each: &'a [u64],
-    /// The end of a response whose body determines the charge.
-    pub(crate) spent: Option<SpentReport<'a>>,
-    pub(crate) error: Option<&'a LimiterError>,
-}
-
-/// The end of a response whose body determines the charge.
-#[doc(hidden)]
-#[derive(Debug, Clone, Copy)]
-pub struct SpentReport<'a> {
-    pub(crate) source: SpendSource,
-    /// The units that each limit forgot; `None` for one that responses do not charge.
+    /// The source of the units of a response whose body determines the charge.
+    pub(crate) source: Option<SpendSource>,
+    /// The units that each limit forgot at the end of such a body; `None` for one that responses do not charge.
     pub(crate) forgotten_by_each: &'a [Option<u64>],
+    pub(crate) error: Option<&'a LimiterError>,
 }
 
 /// The source of the units that a response has used, in a [`SpendLayer`](crate::rate_limit::SpendLayer).
@@ -295,17 +288,14 @@ impl Corrected<'_> {
     /// The source of the units, if the response's body determines the charge: in a
     /// [`SpendLayer`](crate::rate_limit::SpendLayer).
     pub const fn source(&self) -> Option<SpendSource> {
-        match self.spent {
-            Some(spent) => Some(spent.source),
-            None => None,
-        }
+        self.source
     }
 
     /// The units that were used and not charged, because they are beyond the quota's [debt](tower_ratelimit_core::Quota::debt). Always
     /// 0 if the body does not determine the charge. Of several limits, the most of one.
     pub fn forgotten(&self) -> u64 {
-        let each = self.spent.map_or(&[][..], |spent| spent.forgotten_by_each);
-        each.iter().copied().flatten().max().unwrap_or(0)
+        let each = self.forgotten_by_each.iter().copied();
+        each.flatten().max().unwrap_or(0)
     }
 
     /// The error that prevented a charge or a refund.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use metrics::{SharedString, counter, gauge, histogram};
 
-use super::event::{Corrected, Decided, Event, Observer, SpentReport};
+use super::event::{Corrected, Decided, Event, Observer, SpendSource};
 use tower_ratelimit_core::{
     decision::{Name, Policy},
     error::{LimiterError, LimiterErrorKind},
@@ -153,8 +153,8 @@ impl MetricsObserver {
         for (quota, units) in corrected.kept() {
             counter!(COST, "policy" => label(quota.label())).increment(units);
         }
-        if let Some(report) = &corrected.spent {
-            spent(corrected, report);
+        if let Some(source) = corrected.source() {
+            spent(corrected, source);
         }
         if let Some(error) = corrected.error() {
             self.failed(error);
@@ -209,10 +209,10 @@ fn result(decided: &Decided<'_>) -> &'static str {
 }
 
 /// Counts the units of a response whose body determined the charge.
-fn spent(corrected: &Corrected<'_>, report: &SpentReport<'_>) {
+fn spent(corrected: &Corrected<'_>, source: SpendSource) {
     for (at, quota) in corrected.decision().quotas().enumerate() {
         let limit = corrected.decision.quotas.limit_of(at);
-        let forgotten = match report.forgotten_by_each {
+        let forgotten = match corrected.forgotten_by_each {
             [] | [_] => Some(corrected.forgotten()),
             each => each.get(limit).copied().flatten(),
         };
@@ -221,7 +221,7 @@ fn spent(corrected: &Corrected<'_>, report: &SpentReport<'_>) {
         };
         let kept = corrected.kept_by_each.get(limit).copied();
         let policy = label(quota.label());
-        counter!(SPENT, "policy" => policy.clone(), "source" => report.source.as_str())
+        counter!(SPENT, "policy" => policy.clone(), "source" => source.as_str())
             .increment(kept.unwrap_or(corrected.after()));
         if forgotten > 0 {
             counter!(FORGOTTEN, "policy" => policy).increment(forgotten);

@@ -65,8 +65,6 @@ mod top_keys;
 #[cfg(feature = "tracing")]
 mod tracing;
 
-#[doc(hidden)]
-pub use self::event::SpentReport;
 pub use self::event::{Corrected, Decided, Event, Observer, SpendSource};
 #[cfg(feature = "metrics")]
 pub use self::metrics::MetricsObserver;

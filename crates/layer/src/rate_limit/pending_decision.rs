@@ -346,7 +346,8 @@ impl<L: Limiter, R> Steps<'_, L, R> {
                 before: 0,
                 after: 0,
                 kept_by_each: &[],
-                spent: None,
+                source: None,
+                forgotten_by_each: &[],
                 error: error.as_deref(),
             });
         }

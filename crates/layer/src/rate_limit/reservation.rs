@@ -249,7 +249,8 @@ impl<L, R> Reservation<L, R> {
             before,
             after,
             kept_by_each: &self.kept_by_each,
-            spent: None,
+            source: None,
+            forgotten_by_each: &[],
             error,
         });
     }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     middleware::setup_diagnostics::Unreadable,
-    observe::event::{Corrected, SpendSource, SpentReport},
+    observe::event::{Corrected, SpendSource},
     spend::SpendReader,
 };
 use tower_ratelimit_core::{
@@ -315,12 +315,19 @@ impl<L: Limiter, R: Send + Sync + 'static> Bill<L, R> {
             .then(|| self.reservation.late_charge());
         let kept: SmallList<_, 1> = limits.clone().map(|limit| limit.charged).collect();
         let forgotten: SmallList<_, 1> = limits.map(Balance::forgotten).collect();
-        let report = SpentReport {
-            source,
+        let reservation = &mut self.reservation;
+        reservation.reported = true;
+        let charges = reservation.charge.as_refs();
+        reservation.admission.report_corrected(Corrected {
+            decision: passed.as_ref().unwrap_or(&reservation.decision),
+            charges: charges.as_slice(),
+            before: reservation.charged(),
+            after: kept.as_slice().iter().copied().min().unwrap_or(0),
+            kept_by_each: kept.as_slice(),
+            source: Some(source),
             forgotten_by_each: forgotten.as_slice(),
-        };
-        let error = self.error.as_deref();
-        (self.reservation).close(passed.as_ref(), kept.as_slice(), report, error);
+            error: self.error.as_deref(),
+        });
         if let Some(late) = late {
             let balances = self.balances;
             self.spent.end(move |tokens| {
@@ -405,27 +412,6 @@ impl<L, R> Reservation<L, R> {
         let charges = self.charge.as_slice();
         let own = charges.get(at).filter(|_| self.exceeds);
         own.map_or(0, |charge| charge.as_ref().op.units())
-    }
-
-    /// Reports the charge after the end of the response's body.
-    fn close(
-        mut self,
-        decision: Option<&Decision>,
-        kept: &[u64],
-        spent: SpentReport<'_>,
-        error: Option<&LimiterError>,
-    ) {
-        self.reported = true;
-        let charges = self.charge.as_refs();
-        self.admission.report_corrected(Corrected {
-            decision: decision.unwrap_or(&self.decision),
-            charges: charges.as_slice(),
-            before: self.charged(),
-            after: kept.iter().copied().min().unwrap_or(0),
-            kept_by_each: kept,
-            spent: Some(spent),
-            error,
-        });
     }
 
     /// Logs why the units of the response are not known.
