@@ -160,9 +160,9 @@ impl RulesBuilder {
         &self,
         texts: impl IntoIterator<Item = (N, String, Format)>,
     ) -> Result<Rules, RulesError> {
-        let files = texts.into_iter().map(|(name, text, format)| SourceFile {
-            source: Arc::new(SourceText::new(name.into(), text)),
-            format,
+        let files = texts.into_iter().map(|(name, text, format)| {
+            let source = SourceText::new(name.into(), text);
+            (Arc::new(source), format)
         });
         let files: Vec<SourceFile> = files.collect();
         self.make(&files, &[])
@@ -280,16 +280,16 @@ fn sources(paths: &[PathBuf], format: Option<Format>) -> Result<Vec<SourceFile>,
             })?;
             let (name, text) = (file.display().to_string(), text_of(&file)?);
             let source = Arc::new(SourceText::new(name, text));
-            files.push(SourceFile { source, format });
+            files.push((source, format));
         }
     }
     Ok(files)
 }
 
 fn sha256(files: &[SourceFile]) -> Vec<(String, String)> {
-    let sources = files.iter().map(|file| &file.source);
-    sources
-        .map(|source| (source.name.clone(), source.sha256()))
+    let digests = files.iter();
+    digests
+        .map(|(source, _)| (source.name.clone(), source.sha256()))
         .collect()
 }
 

@@ -238,9 +238,7 @@ impl<'c> Context<'c> {
             authenticated: self.authenticated(node),
             times: TIME.of(node).map(|time| self.times(time, false)),
             not: NOT.of(node).map(|not| Box::new(self.matcher(not))),
-            has_more_fields: false,
-            needs_client: false,
-            needs_call: false,
+            ..Matcher::default()
         })
     }
 

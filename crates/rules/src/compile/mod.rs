@@ -220,11 +220,7 @@ impl StoreSettings {
     }
 }
 
-#[derive(Debug, Clone)]
-pub(crate) struct SourceFile {
-    pub(crate) source: Arc<SourceText>,
-    pub(crate) format: Format,
-}
+pub(crate) type SourceFile = (Arc<SourceText>, Format);
 
 #[derive(Debug)]
 pub(crate) struct Compiled {
@@ -296,9 +292,9 @@ fn no_rules(files: &[SourceFile]) -> Problem {
     let message = "there is not a single rule";
     match files {
         [] => Problem::without_place(ProblemCode::R02, message),
-        [file] => Problem::new(ProblemCode::R02, &Span::new(&file.source, 0, 0), message),
+        [(source, _)] => Problem::new(ProblemCode::R02, &Span::new(source, 0, 0), message),
         _ => {
-            let names = listed(files.iter().map(|file| &*file.source.name));
+            let names = listed(files.iter().map(|(source, _)| &*source.name));
             Problem::without_place(ProblemCode::R02, format!("{message} in {names}"))
         }
     }
@@ -315,9 +311,9 @@ fn read_all(files: &[SourceFile], accept_empty: bool) -> (Vec<Node>, Report) {
     };
     let mut report = Report::default();
     let mut roots: Vec<Node> = Vec::new();
-    for file in files {
+    for (source, format) in files {
         let faults = report.faults();
-        let root = document::read(&file.source, file.format, &mut report);
+        let root = document::read(source, *format, &mut report);
         let root = root.filter(|root| !document::report_manifest(root, &mut report));
         if let Some(root) = &root {
             FILE.check(root, &mut report);
@@ -325,7 +321,7 @@ fn read_all(files: &[SourceFile], accept_empty: bool) -> (Vec<Node>, Report) {
         let is_empty = report.faults() == faults && !root.as_ref().is_some_and(has_content);
         if is_empty && files.len() > 1 && !accept_empty {
             let message = "there is no rule in this file, and no setting for the rules of others";
-            report.push(ProblemCode::R02, &Span::new(&file.source, 0, 0), message);
+            report.push(ProblemCode::R02, &Span::new(source, 0, 0), message);
         }
         roots.extend(root);
     }
