@@ -20,10 +20,12 @@ use tower_ratelimit_core::quota::Priority;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PriorityRule {
     /// The header, and the classes by its values.
-    header: Option<(HeaderName, Box<[(Box<str>, Priority)]>)>,
+    header: Option<(HeaderName, Classes)>,
     /// The class of requests without a known one in the header.
     default: Priority,
 }
+
+type Classes = Box<[(Box<str>, Priority)]>;
 
 impl PriorityRule {
     const fn critical() -> Self {

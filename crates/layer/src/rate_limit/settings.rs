@@ -32,7 +32,7 @@ pub(super) struct Settings {
     /// Whether denials do not end a request.
     pub(super) overflow: bool,
     /// The cost of a request by its response and its charge.
-    pub(super) final_cost: Option<Arc<dyn Fn(&response::Parts, u64) -> u64 + Send + Sync>>,
+    pub(super) final_cost: Option<Arc<FinalCost>>,
     /// The charges that follow the bodies of all responses.
     pub(super) spending: Option<Arc<dyn BodyCharges>>,
     pub(super) has_several_limits: bool,
@@ -43,6 +43,8 @@ pub(super) struct Settings {
     /// One for each limit that rules select from for a request; otherwise empty.
     pub(super) limits: Arc<[TermsOfLimit]>,
 }
+
+type FinalCost = dyn Fn(&response::Parts, u64) -> u64 + Send + Sync;
 
 impl Settings {
     pub(super) fn new(extractor: impl KeyExtractor) -> Self {
