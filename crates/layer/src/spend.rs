@@ -103,10 +103,7 @@ impl Field {
     ///
     /// When `name` is no name of a field in lower case.
     pub const fn header(name: &'static str) -> Self {
-        Self {
-            name: HeaderName::from_static(name),
-            is_trailer: false,
-        }
+        Self::of(HeaderName::from_static(name), false)
     }
 
     /// A field after the response's body.
@@ -115,10 +112,7 @@ impl Field {
     ///
     /// When `name` is no name of a field in lower case.
     pub const fn trailer(name: &'static str) -> Self {
-        Self {
-            name: HeaderName::from_static(name),
-            is_trailer: true,
-        }
+        Self::of(HeaderName::from_static(name), true)
     }
 
     /// A field of the response's head, or after its body.

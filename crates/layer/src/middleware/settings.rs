@@ -252,7 +252,8 @@ impl KeyRules {
         if switch.is_some_and(|enabled| !enabled.load(Ordering::Relaxed)) {
             return Err(Uncounted::Skip);
         }
-        self.check_request_lists(parts)?;
+        let lists = |list: &Option<PerRequest<bool>>| list.as_ref().is_some_and(|list| list(parts));
+        check_lists(lists(&self.skip), || lists(&self.deny))?;
         let (mut keys, mut missing) = (Keys::default(), Vec::new());
         for (limit, extractor) in self.extractors().enumerate() {
             match extractor.extract(parts) {
@@ -260,7 +261,12 @@ impl KeyRules {
                 Err(error) => missing.push((limit, error)),
             }
         }
-        self.check_key_lists(&keys)?;
+        let lists = |list: &Option<PerKey>| {
+            let mut keys = keys.as_slice().iter().flatten();
+            list.as_ref()
+                .is_some_and(|list| keys.any(|(_, key)| list(key)))
+        };
+        check_lists(lists(&self.skip_key), || lists(&self.deny_key))?;
         if self.skip_last.is_some_and(|skip| skip(parts)) {
             return Err(Uncounted::Skip);
         }
@@ -292,31 +298,6 @@ impl KeyRules {
         Ok(keys)
     }
 
-    fn check_request_lists(&self, parts: &Parts) -> Result<(), Uncounted> {
-        if self.skip.as_ref().is_some_and(|skip| skip(parts)) {
-            return Err(Uncounted::Skip);
-        }
-        if self.deny.as_ref().is_some_and(|deny| deny(parts)) {
-            return Err(Uncounted::Deny);
-        }
-        Ok(())
-    }
-
-    fn check_key_lists(&self, keys: &Keys) -> Result<(), Uncounted> {
-        let lists = |list: &Option<PerKey>| {
-            let mut keys = keys.as_slice().iter().flatten();
-            list.as_ref()
-                .is_some_and(|list| keys.any(|(_, key)| list(key)))
-        };
-        if lists(&self.skip_key) {
-            return Err(Uncounted::Skip);
-        }
-        if lists(&self.deny_key) {
-            return Err(Uncounted::Deny);
-        }
-        Ok(())
-    }
-
     #[cold]
     fn without_key(&self, error: KeyError) -> Result<Key, Uncounted> {
         let action = match error.kind() {
@@ -339,4 +320,14 @@ impl KeyRules {
             log::report(Code::KEY_UNAVAILABLE, &error.to_string());
         }
     }
+}
+
+fn check_lists(skips: bool, denies: impl FnOnce() -> bool) -> Result<(), Uncounted> {
+    if skips {
+        return Err(Uncounted::Skip);
+    }
+    if denies() {
+        return Err(Uncounted::Deny);
+    }
+    Ok(())
 }
