@@ -302,8 +302,7 @@ impl Waiting {
             ticket: None,
             joined: Instant::now(),
             passed: false,
-            room,
-            owners,
+            slot: HeldSlot { room, owners },
         })
     }
 
@@ -328,16 +327,14 @@ impl Waiting {
     }
 }
 
-/// A position in a queue, with a slot; dropped, it leaves the queue, and the slot is free.
+/// A position in a queue; dropped, it leaves the queue.
 pub(super) struct QueuePosition {
     queue: QueueId,
     /// `None` outside of the queue.
     ticket: Option<u64>,
     joined: Instant,
     passed: bool,
-    room: Arc<Room>,
-    /// The keys that its slot counts for.
-    owners: Vec<SlotOwner>,
+    slot: HeldSlot,
 }
 
 impl QueuePosition {
@@ -348,7 +345,7 @@ impl QueuePosition {
     fn poll_head(&self, cx: &Context<'_>) -> Poll<()> {
         // Outside the lock: a waker may run any code, also when it is cloned or dropped.
         let waker = cx.waker().clone();
-        let mut waiters = self.room.lock();
+        let mut waiters = self.slot.room.lock();
         let queue = waiters.queues.get_mut(&self.queue);
         let Some(queue) = queue.filter(|queue| queue.head() != self.ticket) else {
             return Poll::Ready(());
@@ -369,7 +366,7 @@ impl QueuePosition {
         let Some(ticket) = self.ticket.take() else {
             return;
         };
-        let mut waiters = self.room.lock();
+        let mut waiters = self.slot.room.lock();
         let Some(queue) = waiters.queues.get_mut(&self.queue) else {
             return;
         };
@@ -398,14 +395,6 @@ impl QueuePosition {
 impl Drop for QueuePosition {
     fn drop(&mut self) {
         self.leave();
-        let slots = &mut self.room.lock().slots;
-        for owner in &self.owners {
-            match slots.get_mut(owner) {
-                Some(taken) if *taken > 1 => *taken -= 1,
-                _ => drop(slots.remove(owner)),
-            }
-        }
-        self.room.taken.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -449,9 +438,28 @@ struct Waiters {
     slots: HashMap<SlotOwner, usize>,
 }
 
+/// A slot of a request, which counts for its keys; dropped, it is free.
+struct HeldSlot {
+    room: Arc<Room>,
+    owners: Vec<SlotOwner>,
+}
+
 impl Room {
     fn lock(&self) -> MutexGuard<'_, Waiters> {
         unpoisoned(self.waiters.lock())
+    }
+}
+
+impl Drop for HeldSlot {
+    fn drop(&mut self) {
+        let slots = &mut self.room.lock().slots;
+        for owner in &self.owners {
+            match slots.get_mut(owner) {
+                Some(taken) if *taken > 1 => *taken -= 1,
+                _ => drop(slots.remove(owner)),
+            }
+        }
+        self.room.taken.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
