@@ -105,24 +105,18 @@ fn chosen_by_clients(rule: &Rule, node: &Node, context: &mut Context<'_>) {
     let [key_header, key_query] = key.map(keys::header_and_query).unwrap_or_default();
     let tier = TIER.of(node).and_then(|tier| TIER_HEADER.node(tier));
     let class = PRIORITY.of(node).and_then(|of| priority::HEADER.node(of));
-    let name = |node: &Node| node.text().unwrap_or_default().to_owned();
-    let found = [
-        key_header.map(|header| {
-            let cause = format!("the key is the header {:?}", name(header));
-            (header, cause, "it has as many limits as it likes")
-        }),
-        key_query.map(|query| {
-            let cause = format!("the key is the query parameter {:?}", name(query));
-            (query, cause, "it has as many limits as it likes")
-        }),
-        tier.map(|header| {
-            let cause = format!("the tier is the header {:?}", name(header));
-            (header, cause, "it chooses the best one")
-        }),
-        class.map(|header| {
-            let cause = format!("the priority is the header {:?}", name(header));
-            (header, cause, "it chooses the best class")
-        }),
+    let many = "it has as many limits as it likes";
+    let chosen = [
+        (key_header, "key is the header", many),
+        (key_query, "key is the query parameter", many),
+        (tier, "tier is the header", "it chooses the best one"),
+        (class, "priority is the header", "it chooses the best class"),
+    ];
+    let chosen = chosen.map(|(node, what, effect)| {
+        let cause = |node: &Node| format!("the {what} {:?}", node.text().unwrap_or_default());
+        node.map(|node| (node, cause(node), effect))
+    });
+    let evaded = [
         exempted_by(rule, node).map(|(node, name)| {
             let cause = format!("{:?} exempts requests by {name}", rule.name);
             (node, cause, "it is exempt when it likes")
@@ -132,7 +126,7 @@ fn chosen_by_clients(rule: &Rule, node: &Node, context: &mut Context<'_>) {
             (node, cause, "it evades the rule when it likes")
         }),
     ];
-    for (node, cause, effect) in found.into_iter().flatten() {
+    for (node, cause, effect) in chosen.into_iter().chain(evaded).flatten() {
         let message = format!(
             "{cause}, which any client can write: {effect}, unless a proxy or an outer layer \
              writes it"
