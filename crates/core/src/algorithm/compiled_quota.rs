@@ -247,39 +247,6 @@ impl Meter {
         }
     }
 
-    /// The verdict on a cost, after a clamp.
-    #[inline(always)]
-    pub fn judge(&self, state: &mut State, time: ClockReading, cost: u64) -> Verdict {
-        match (self.token(), &mut *state) {
-            (Some(bucket), State::Instant(tat)) => {
-                bucket.clamp(tat, time.as_nanos());
-                bucket.verdict(*tat, time.as_nanos(), cost)
-            }
-            _ => self.judge_any(state, time, cost),
-        }
-    }
-
-    #[inline(never)]
-    fn judge_any(&self, state: &mut State, time: ClockReading, cost: u64) -> Verdict {
-        let now = self.instant(time);
-        self.clamp_of_any(state, now);
-        self.verdict_of_any(state, now, cost)
-    }
-
-    /// Takes a cost that fits.
-    #[inline(always)]
-    pub fn take(&self, state: &mut State, time: ClockReading, cost: u64) {
-        if cost == 0 {
-            return;
-        }
-        match (self.token(), state) {
-            (Some(bucket), State::Instant(tat)) => {
-                bucket.charge_late(tat, time.as_nanos(), time.late, cost);
-            }
-            (_, state) => self.charge_of_any(state, self.instant(time), time.late, cost),
-        }
-    }
-
     /// The numbers of the quota for a decision, after this verdict.
     #[inline(always)]
     pub fn explain(&self, state: &State, now: u64, verdict: Verdict, view: View<'_>) -> Status {

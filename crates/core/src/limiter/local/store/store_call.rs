@@ -184,14 +184,16 @@ impl<'c> UsualCall<'c> {
     #[inline(always)]
     fn charge_state(&self, state: &mut State, terms: &Terms) -> (Verdict, Option<Status>) {
         let (meter, time) = (&self.quotas.meters[0], terms.time);
-        let verdict = meter.judge(state, time, self.cost);
-        if verdict.fits() {
-            meter.take(state, time, self.cost);
+        let now = meter.instant(time);
+        meter.clamp(state, now);
+        let verdict = meter.verdict(state, now, self.cost, View::WHOLE);
+        if verdict.fits() && self.cost > 0 {
+            meter.charge(state, now, time.late, self.cost, View::WHOLE);
         }
         if terms.are_unread(verdict) {
             return (verdict, None);
         }
-        let status = meter.explain(state, meter.instant(time), verdict, View::WHOLE);
+        let status = meter.explain(state, now, verdict, View::WHOLE);
         (verdict, Some(status))
     }
 
@@ -259,7 +261,9 @@ impl QuotaCharge<'_> {
         });
         let state = shard.state(self.entry, fresh);
         changes.times.0 += state.times_held();
-        self.verdict = self.meter.judge(state, time, self.call.cost);
+        let now = self.meter.instant(time);
+        self.meter.clamp(state, now);
+        self.verdict = (self.meter).verdict(state, now, self.call.cost, View::WHOLE);
     }
 
     /// Takes the units that were judged, or nothing, and weighs the state. A new one gets an entry, unless it is still
@@ -274,10 +278,10 @@ impl QuotaCharge<'_> {
         changes: &mut Changes,
     ) -> Option<Status> {
         let (limit, state) = (self.call.limit.number, shard.state(self.entry, fresh));
-        if takes {
-            self.meter.take(state, time, self.call.cost);
-        }
         let now = self.meter.instant(time);
+        if takes && self.call.cost > 0 {
+            (self.meter).charge(state, now, time.late, self.call.cost, View::WHOLE);
+        }
         let status = reads.then(|| (self.meter).explain(state, now, self.verdict, View::WHOLE));
         let weight = (self.call.counted.limits).eviction_weight(self.counter, state, time);
         if !self.entry.is_fresh() {
