@@ -439,8 +439,6 @@ const INLINE_LEN: usize = 112;
 /// heap in one piece and share it: at most one allocation for a response.
 struct TextBuffer {
     text: SmallList<u8, INLINE_LEN>,
-    /// The last two numbers with a text of their own, and its place: several fields report the same.
-    numbers: [(u64, Range<usize>); 2],
 }
 
 /// The text of one field, which the finished buffer turns into a value.
@@ -454,7 +452,6 @@ impl TextBuffer {
     fn new() -> Self {
         Self {
             text: SmallList::filled(0, 0),
-            numbers: [(0, 0..0), (0, 0..0)],
         }
     }
 
@@ -472,17 +469,8 @@ impl TextBuffer {
     fn push_number(&mut self, number: u64) {
         match short(number) {
             Some(text) => self.push(text.as_bytes()),
-            None => drop(self.push_digits(number)),
+            None => digits(number, |digits| self.push(digits)),
         }
-    }
-
-    fn push_digits(&mut self, number: u64) -> Range<usize> {
-        let start = self.len();
-        digits(number, |digits| self.push(digits));
-        let place = start..self.len();
-        self.numbers.swap(0, 1);
-        self.numbers[0] = (number, place.clone());
-        place
     }
 
     #[inline]
@@ -490,15 +478,15 @@ impl TextBuffer {
         BufferedText::Written(start..self.len())
     }
 
-    /// Makes a number a field, and writes it unless its text exists.
+    /// Makes a number a field, and writes it unless it is short.
     #[inline]
     fn number(&mut self, number: u64) -> BufferedText {
         if let Some(value) = short_value(number) {
             return BufferedText::Fixed(value);
         }
-        let known = self.numbers.iter().find(|(known, _)| *known == number);
-        let place = known.map(|(_, place)| place.clone());
-        BufferedText::Written(place.unwrap_or_else(|| self.push_digits(number)))
+        let start = self.len();
+        self.push_number(number);
+        self.field_since(start)
     }
 
     #[inline]
