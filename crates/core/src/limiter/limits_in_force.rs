@@ -260,23 +260,16 @@ impl TierSet {
         counters.cycle().take(self.states())
     }
 
-    /// Replaces the default tier's quota of this name. Returns whether each of the former counters is still
-    /// in use, by index.
+    /// Replaces the default tier's quota of this name.
     ///
     /// # Errors
     ///
     /// If the quota is invalid, has another name, or no quota has this name.
-    pub fn replace(&mut self, name: &str, quota: &OwnedQuota) -> Result<Vec<bool>, ConfigError> {
+    pub fn replace(&mut self, name: &str, quota: &OwnedQuota) -> Result<(), ConfigError> {
         self.check_debt(&quota.quota())?;
-        let before = self.counters.clone();
         self.tiers[0].1.replace(name, quota)?;
         self.share_counters();
-        let kept = before.iter().zip(&self.counters);
-        let kept = kept.map(|(before, after)| match (before, after) {
-            (Some(before), Some(after)) => before.counts(after.at, &after.quota),
-            _ => false,
-        });
-        Ok(kept.collect())
+        Ok(())
     }
 
     pub fn quota(&self, name: &str) -> Option<Quota> {

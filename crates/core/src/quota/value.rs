@@ -498,14 +498,19 @@ impl Quota {
     /// The share of one of `nodes` equal ones, rounded up.
     #[doc(hidden)]
     pub fn shared_by(mut self, nodes: std::num::NonZeroU32) -> Self {
-        let share = |whole: u64| whole.div_ceil(u64::from(nodes.get()));
-        self = self.with_limits(share);
-        self.burst = self.burst.map(share);
-        self.debt = share(self.debt);
-        if let Algorithm::LeakyBucket { queue } = &mut self.algorithm {
+        let nodes = u64::from(nodes.get());
+        self.debt = self.debt.div_ceil(nodes);
+        self.in_shares(|whole| whole.div_ceil(nodes))
+    }
+
+    /// The quota with this share of its limit, burst and queue.
+    fn in_shares(self, share: impl Fn(u64) -> u64) -> Self {
+        let mut quota = self.with_limits(&share);
+        quota.burst = quota.burst.map(&share);
+        if let Algorithm::LeakyBucket { queue } = &mut quota.algorithm {
             *queue = share(*queue);
         }
-        self
+        quota
     }
 
     /// T = ⌊period / limit⌋ in nanoseconds; the quota is valid.
@@ -553,14 +558,8 @@ impl Quota {
     /// assert_eq!(shares, [200, 467, 333]);
     /// assert!(whole.share(3, &weights).check().is_err());
     /// ```
-    pub fn share(mut self, index: u32, weights: &[u32]) -> Self {
-        let index = index as usize;
-        self = self.with_limits(|limit| share_of(limit, index, weights));
-        self.burst = self.burst.map(|burst| share_of(burst, index, weights));
-        if let Algorithm::LeakyBucket { queue } = &mut self.algorithm {
-            *queue = share_of(*queue, index, weights);
-        }
-        self
+    pub fn share(self, index: u32, weights: &[u32]) -> Self {
+        self.in_shares(|whole| share_of(whole, index as usize, weights))
     }
 }
 

@@ -76,10 +76,10 @@ impl LoneLimit {
         Some((bucket.even()?, policy))
     }
 
-    /// Puts another bucket in force. `kept` has whether its counter is the former one.
-    pub(super) fn change(&self, bucket: SingleBucket, kept: &[bool], now: Timestamp) {
+    /// Puts another bucket in force, whose counter is the former one if it is `kept`.
+    pub(super) fn change(&self, bucket: SingleBucket, kept: bool, now: Timestamp) {
         self.bucket.replace(bucket);
-        if kept == [true] {
+        if kept {
             self.fit(now);
         } else {
             self.table.change_states(|_| 0);

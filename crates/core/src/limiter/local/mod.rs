@@ -605,10 +605,13 @@ impl LocalLimiter {
         let inner = &*self.0;
         let mut current = unpoisoned(inner.limits.lock());
         let mut limits = TierSet::clone(&current);
-        let kept = limits.replace(name, &quota.into())?;
+        limits.replace(name, &quota.into())?;
         let limits = Arc::new(limits);
         match (self.instants(), limits.single_bucket()) {
-            (Some(lone), Some(bucket)) => lone.change(bucket, &kept, inner.clock.now()),
+            (Some(lone), Some(bucket)) => {
+                let [before, after] = [&current, &limits].map(|of| of.default_tier().quotas[0]);
+                lone.change(bucket, before.counts_like(&after), inner.clock.now());
+            }
             _ => {
                 match inner.locked.get() {
                     Some(LockedLimit { table, limit }) => table.replace(limit, Arc::clone(&limits)),
