@@ -265,7 +265,7 @@ impl ConstantTexts {
                 let mut to = TextBuffer::new();
                 let policies = policies.iter().map(|policy| (policy, policy.limit()));
                 let list = push_policies(draft, policies, &mut to);
-                to.finish().value(list)
+                value_of(&to.finish(), list)
             }),
             of_each: of_each.collect(),
         }
@@ -300,7 +300,7 @@ impl FieldTexts {
         let other = wait.filter(|_| wait != set.and_then(|quota| quota.reset));
         let other = other.map(|wait| buffer.number(wait));
         let finished = buffer.finish();
-        let value = |text| finished.value(text);
+        let value = |text| value_of(&finished, text);
         let (policies, limit) = match known {
             Some(known) => {
                 let limit = set.map(|_| known.of_each[place].limit.clone());
@@ -490,25 +490,22 @@ impl TextBuffer {
     }
 
     #[inline]
-    fn finish(self) -> FinishedTexts {
-        FinishedTexts(match self.text {
+    fn finish(self) -> Bytes {
+        match self.text {
             SmallList::Short { len: 0, .. } => Bytes::new(),
             SmallList::Long(all) => all.into(),
             short @ SmallList::Short { .. } => Bytes::from_owner(short),
-        })
+        }
     }
 }
 
-struct FinishedTexts(Bytes);
-
-impl FinishedTexts {
-    #[inline]
-    fn value(&self, text: BufferedText) -> HeaderValue {
-        match text {
-            BufferedText::Fixed(value) => value.clone(),
-            BufferedText::Written(range) => {
-                HeaderValue::from_maybe_shared(self.0.slice(range)).expect(ASCII)
-            }
+/// The value of a field among all texts of the response.
+#[inline]
+fn value_of(all: &Bytes, text: BufferedText) -> HeaderValue {
+    match text {
+        BufferedText::Fixed(value) => value.clone(),
+        BufferedText::Written(range) => {
+            HeaderValue::from_maybe_shared(all.slice(range)).expect(ASCII)
         }
     }
 }

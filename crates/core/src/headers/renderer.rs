@@ -280,9 +280,11 @@ impl Renderer {
         decision: Option<&Decision>,
         headers: &mut HeaderMap,
     ) {
-        let templates = self.templates.as_ref().filter(|_| fits);
-        if let Some(template) = templates.and_then(|templates| templates.fitting(headers)) {
-            return template.put(texts, one, headers);
+        if fits
+            && let Some(templates) = &self.templates
+            && templates.put(texts, one, headers)
+        {
+            return;
         }
         if texts.append(&self.headers, waits, headers) {
             self.report_same_name(decision, headers);
@@ -562,36 +564,6 @@ pub(super) struct Templates {
     denial: HeaderMap,
 }
 
-pub(super) enum Template<'a> {
-    Bare(&'a HeaderMap),
-    /// For a response that has a `Content-Type` alone.
-    Typed(&'a HeaderMap),
-}
-
-impl Template<'_> {
-    /// Adds the fields; all are known. `one`: they are those of a layer's one quota.
-    #[inline(always)]
-    pub(super) fn put(self, texts: &FieldTexts, one: bool, headers: &mut HeaderMap) {
-        match self {
-            Self::Typed(template) => {
-                let mut own = mem::replace(headers, template.clone());
-                let mut places = headers.values_mut();
-                if let (Some(place), Some(value)) = (places.next(), own.values_mut().next()) {
-                    mem::swap(place, value);
-                }
-                texts.fill(one, &mut places);
-                headers.remove(ROOM);
-            }
-            Self::Bare(template) => {
-                let own = mem::replace(headers, template.clone());
-                texts.fill(one, &mut headers.values_mut());
-                headers.remove(ROOM);
-                headers.extend(own);
-            }
-        }
-    }
-}
-
 /// A response with more fields of its own gets those about the limit appended.
 const MOST_OWN: usize = 4;
 
@@ -630,17 +602,31 @@ impl Templates {
         })
     }
 
-    /// The template for a response with these fields; `None` if it has fields about a limit or many others.
+    /// Adds the fields to those of a response; all are known. `false` if it has fields about a limit or many others, and
+    /// gets none. `one`: they are those of a layer's one quota.
     #[inline(always)]
-    fn fitting(&self, headers: &HeaderMap) -> Option<Template<'_>> {
+    fn put(&self, texts: &FieldTexts, one: bool, headers: &mut HeaderMap) -> bool {
         if headers.len() == 1 && headers.keys().next() == Some(&header::CONTENT_TYPE) {
-            return Some(Template::Typed(&self.typed));
+            let mut own = mem::replace(headers, self.typed.clone());
+            let mut places = headers.values_mut();
+            if let (Some(place), Some(value)) = (places.next(), own.values_mut().next()) {
+                mem::swap(place, value);
+            }
+            texts.fill(one, &mut places);
+            headers.remove(ROOM);
+            return true;
         }
         // Another layer may have added fields about a limit.
         let is_ours =
             |name: &HeaderName| *name == POLICY || *name == RATELIMIT || is_of_a_set(name);
-        let fits = headers.len() <= MOST_OWN && !headers.keys().any(is_ours);
-        fits.then_some(Template::Bare(&self.bare))
+        if headers.len() > MOST_OWN || headers.keys().any(is_ours) {
+            return false;
+        }
+        let own = mem::replace(headers, self.bare.clone());
+        texts.fill(one, &mut headers.values_mut());
+        headers.remove(ROOM);
+        headers.extend(own);
+        true
     }
 
     /// All fields of a denial whose content has this type and length.
