@@ -193,8 +193,6 @@ impl Receipt {
 
 const VERSION: u8 = 1;
 
-const CHARGE: usize = 4 + 8 + 8;
-
 impl Receipt {
     /// The receipt as bytes, about 50 for a limiter with one quota, for another process that uses the same
     /// counters, such as another node with the same store: [`from_bytes`](Self::from_bytes) reads them. They
@@ -259,26 +257,15 @@ impl Receipt {
             }),
             _ => return None,
         };
-        let count = usize::try_from(take_u32(from)?).ok()?;
-        let (charges, []) = rest.as_chunks::<CHARGE>() else {
-            return None;
-        };
-        if charges.len() != count {
-            return None;
-        }
-        let charges = charges
-            .iter()
-            .map(read_charge)
-            .collect::<Option<Vec<_>>>()?;
-        Some(receipt.with_charges(charged, charges.into_iter()))
+        let charges = (0..take_u32(from)?).map(|_| {
+            Some(Charge {
+                kind: Kind::of_number(take_u32(from)?),
+                end: take_u64(from)?,
+                interval: take_u64(from)?,
+            })
+        });
+        let charges = charges.collect::<Option<Vec<_>>>()?;
+        rest.is_empty()
+            .then(|| receipt.with_charges(charged, charges.into_iter()))
     }
-}
-
-fn read_charge(bytes: &[u8; CHARGE]) -> Option<Charge> {
-    let from = &mut bytes.as_slice();
-    Some(Charge {
-        kind: Kind::of_number(take_u32(from)?),
-        end: take_u64(from)?,
-        interval: take_u64(from)?,
-    })
 }

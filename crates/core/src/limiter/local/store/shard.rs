@@ -120,12 +120,6 @@ impl StoreShard {
         }
     }
 
-    /// The state of an entry, to be changed in its place and [weighed](Self::weigh).
-    #[inline(always)]
-    pub(super) fn state_at(&mut self, entry: EntryIndex) -> &mut State {
-        &mut self.records[entry.0].state
-    }
-
     /// Replaces the state of an entry, and its weight.
     pub(super) fn put(
         &mut self,

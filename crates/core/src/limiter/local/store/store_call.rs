@@ -145,7 +145,7 @@ impl<'c> UsualCall<'c> {
         let Some(entry) = shard.find(name) else {
             return self.charge_new(shard, name, terms, room(), changes);
         };
-        let state = shard.state_at(entry);
+        let state = shard.state(entry, &mut []);
         changes.times.0 += state.times_held();
         let charged = self.charge_state(state, terms);
         let weight = self.weight(state, terms.time);
