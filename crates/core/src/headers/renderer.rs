@@ -604,7 +604,7 @@ impl Templates {
 
     /// Adds the fields to those of a response; all are known. `false` if it has fields about a limit or many others, and
     /// gets none. `one`: they are those of a layer's one quota.
-    #[inline(always)]
+    #[inline(never)]
     fn put(&self, texts: &FieldTexts, one: bool, headers: &mut HeaderMap) -> bool {
         if headers.len() == 1 && headers.keys().next() == Some(&header::CONTENT_TYPE) {
             let mut own = mem::replace(headers, self.typed.clone());
