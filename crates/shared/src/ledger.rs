@@ -459,7 +459,7 @@ impl Ledger {
             hold = hold.min(pause);
         }
         if hold > wait {
-            run.decision = run.decision.take().denied_for(place, hold);
+            run.decision = run.decision.move_out().denied_for(place, hold);
         }
         hold
     }

@@ -103,9 +103,9 @@ impl Decision {
     #[inline]
     #[doc(hidden)]
     #[must_use]
-    pub fn take(&mut self) -> Self {
+    pub fn move_out(&mut self) -> Self {
         Self {
-            quotas: self.quotas.take(),
+            quotas: mem::replace(&mut self.quotas, QuotaStatuses::NONE),
             ruling: self.ruling,
         }
     }
@@ -655,14 +655,6 @@ impl QuotaStatuses {
     pub(crate) fn of_several(policies: &Arc<[Policy]>, statuses: Vec<Status>) -> Self {
         let quotas = Source::Quotas(Arc::clone(policies));
         Self(Parts::Several(quotas, statuses.into_boxed_slice()))
-    }
-
-    /// Moves the quotas out from behind a reference.
-    #[inline]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn take(&mut self) -> Self {
-        mem::replace(self, Self::NONE)
     }
 
     #[inline]

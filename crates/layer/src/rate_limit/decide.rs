@@ -526,7 +526,7 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         if !admission.settings.corrects(charge.limits()) || decision.is_denied() {
             return None;
         }
-        let (decision, exceeds) = (decision.take(), trace.exceeds);
+        let (decision, exceeds) = (decision.move_out(), trace.exceeds);
         let mut reservation = Reservation::new(admission, decision, charge, exceeds);
         reservation.follow_body(parts);
         Some(Self::Settle(Box::new(reservation)))
@@ -556,7 +556,7 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         // Limits of other rules may have charged it.
         let settling = Self::settling(decision, charge, trace, admission, parts);
         RequestOutcome::Pass(settling.unwrap_or_else(|| {
-            let mut passing = decision.take().into_passing();
+            let mut passing = decision.move_out().into_passing();
             Self::showing(&mut passing, admission)
         }))
     }
@@ -571,7 +571,7 @@ impl<L: Limiter, R> ResponseWork<L, R> {
         let admission = Arc::clone(admission);
         match responder.numbers(decision) {
             Some(numbers) => Self::ShowNumbers(admission, numbers),
-            None => Self::Show(admission, Box::new(decision.take())),
+            None => Self::Show(admission, Box::new(decision.move_out())),
         }
     }
 }
