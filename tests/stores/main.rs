@@ -36,7 +36,7 @@ enum AnyStore {
     #[cfg(target_os = "linux")]
     Redis(
         tower_ratelimit::RedisStore,
-        #[allow(dead_code, reason = "it runs until it is dropped")] testkit::servers::Server,
+        #[allow(dead_code, reason = "it runs until it is dropped")] Box<testkit::servers::Server>,
     ),
 }
 
@@ -64,7 +64,7 @@ impl Bench {
         // A busy machine must not look like a failing server.
         let store = store.deadline(Duration::from_secs(20));
         let store = store.connect(&server.url()).unwrap();
-        Self::new(|_| AnyStore::Redis(store, server))
+        Self::new(|_| AnyStore::Redis(store, Box::new(server)))
     }
 }
 
