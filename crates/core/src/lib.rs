@@ -57,5 +57,5 @@ pub use self::{
         limiter::Limiter,
         local::{LocalLimiter, LocalStore},
     },
-    quota::value::{Priority, Quota},
+    quota::quota::{Priority, Quota},
 };

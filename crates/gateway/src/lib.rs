@@ -44,7 +44,7 @@ mod request_checks;
 mod serve;
 
 #[cfg(test)]
-mod tests;
+mod timeout_tests;
 
 pub use tower_ratelimit_service::{OperatorSettings, ServeError, StoreSettings, TlsFiles};
 

@@ -30,7 +30,7 @@
 // A file, when it is read:
 // 1. `builder.rs` collects texts and what the application registers, and reads paths again for a reload.
 // 2. `compile/mod.rs` reads the settings of all files, and `compile/rules.rs` each rule, by fields that also write the
-//    schema. Names of other rules are resolved last (`compile/unique_names.rs`). The result is a list of `Rule`s, or all
+//    schema. Names of other rules are resolved last (`compile/rule_references.rs`). The result is a list of `Rule`s, or all
 //    `Problem`s together.
 // 3. `rule_set.rs` makes `Rules` of the list: an index of the rules by first segment (`rule_selection.rs`), and the
 //    limiters of each rule, which `store.rs` builds in the process or in Redis.

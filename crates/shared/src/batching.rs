@@ -46,7 +46,7 @@ use tokio::{
 };
 
 use super::{
-    hashed_key_names::{SubjectMap, SubjectName},
+    prehashed_key_names::{SubjectMap, SubjectName},
     wire::{
         Takes,
         reply::{Run, SubjectReply, SubjectResult},

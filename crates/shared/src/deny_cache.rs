@@ -20,7 +20,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::hashed_key_names::MeasuredSubject;
+use crate::prehashed_key_names::MeasuredSubject;
 use tower_ratelimit_core::{
     clock::OsClock,
     decision::{Decision, Op},

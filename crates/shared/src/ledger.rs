@@ -41,8 +41,8 @@ pub(super) use self::account::KeyPlace;
 use self::account::{Account, At, LEAST_DEMAND, NodeClock, NodeTime, RecentDemand, Replied};
 use super::{
     deny_cache::{DenyCache, SentCall},
-    hashed_key_names::MeasuredSubject,
     mode::Terms,
+    prehashed_key_names::MeasuredSubject,
     wire::{
         NodeMessage, NodeReply, Takes,
         reply::{Charged, LastStates, Run},

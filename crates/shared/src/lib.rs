@@ -11,7 +11,7 @@
 // Example: a request of the key "alice".
 // 1. `limiter.rs` takes the quotas in force and chooses those of the tier. In leased and eventual mode the ledger
 //    (`ledger.rs`) may decide, by its account of the key. Then nothing else happens.
-// 2. `submit_to_store` makes the name of the subject (`hashed_key_names.rs`), and looks for a cached denial
+// 2. `submit_to_store` makes the name of the subject (`prehashed_key_names.rs`), and looks for a cached denial
 //    (`deny_cache.rs`). While the breaker is open it goes to `fallback.rs`.
 // 3. The operation waits in the queue of its subject and leaves with others (`batching.rs`). `StoreCalls` attaches the
 //    messages of the ledger to the call.
@@ -28,22 +28,22 @@ mod compare_and_swap;
 mod deny_cache;
 #[doc(hidden)]
 pub mod fallback;
-mod hashed_key_names;
 #[cfg(feature = "redis")]
 mod joint;
 mod ledger;
 #[doc(hidden)]
 pub mod limiter;
 mod mode;
+mod prehashed_key_names;
 #[cfg(feature = "redis")]
 mod redis_backend;
 #[cfg(feature = "redis")]
-mod redis_values;
+mod redis_compare_and_swap;
 mod store_trait;
 mod wire;
 
 #[cfg(feature = "redis")]
-pub use self::redis_values::RedisValues;
+pub use self::redis_compare_and_swap::RedisValues;
 #[doc(hidden)]
 pub use self::wire::{LateCall, NodeMessage, NodeReply, NodeReport, RowStatus};
 pub use self::{

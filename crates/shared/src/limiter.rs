@@ -19,9 +19,9 @@ use super::{
     batching::{BatchCall, Batcher, CallSender, CallWindow as _, NewOp, OpReply, SubjectOps},
     deny_cache::{DenyCache, SentCall, hold_without_lease},
     fallback::Fallback,
-    hashed_key_names::{MeasuredSubject, SubjectName, SubjectNames},
     ledger::{AttachedMessage, KeyPlace, Ledger, LocalAnswer},
     mode::{Terms, check_in_store},
+    prehashed_key_names::{MeasuredSubject, SubjectName, SubjectNames},
     store_trait::{Client, DecideCall, StoreBackend},
     wire::{
         reply::{LastStates, Run, SubjectResult},

@@ -15,8 +15,8 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     batching::{CallWindow, SubjectOps},
-    hashed_key_names::SubjectName,
     ledger::AttachedMessage,
+    prehashed_key_names::SubjectName,
     store_trait::{Client, DecideCall, StoreBackend},
     wire::{
         StoreCall,
@@ -320,7 +320,7 @@ impl ComplexValues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hashed_key_names::SubjectNames;
+    use crate::prehashed_key_names::SubjectNames;
     use tower_ratelimit_core::{
         decision::Op,
         limiter::limits_in_force::{Chosen, LimitTerms, TierSet},

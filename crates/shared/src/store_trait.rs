@@ -18,8 +18,8 @@ use tokio::{
 
 use super::{
     batching::{BatchCall, CallWindow, SubjectOps},
-    hashed_key_names::SubjectName,
     ledger::AttachedMessage,
+    prehashed_key_names::SubjectName,
     wire::{
         Reply, StoreCall, Write,
         reply::{self, SubjectResult},

@@ -1,13 +1,16 @@
 //! Quotas: a number of requests per period, and the algorithm that counts them.
 
-#[cfg(feature = "calendar")]
-mod calendar_quotas;
 #[cfg_attr(
     not(feature = "calendar"),
     allow(dead_code, reason = "no quota has a calendar then")
 )]
-mod civil_time;
+mod calendar_and_time_of_day;
+#[cfg(feature = "calendar")]
+mod calendar_quotas;
 mod owned_quota;
+#[allow(clippy::module_inception, reason = "files are named by their role")]
+#[doc(hidden)]
+pub mod quota;
 #[cfg(feature = "serde")]
 mod serde;
 #[allow(
@@ -20,8 +23,6 @@ pub mod text;
 #[cfg(feature = "calendar")]
 mod time_zone;
 mod validate;
-#[doc(hidden)]
-pub mod value;
 mod varying;
 
 use std::{
@@ -32,20 +33,20 @@ use std::{
 use crate::error::{ConfigError, ConfigErrorKind};
 
 #[doc(hidden)]
-pub use self::civil_time::Calendar;
-pub(crate) use self::civil_time::DayLimits;
+pub use self::calendar_and_time_of_day::Calendar;
+pub(crate) use self::calendar_and_time_of_day::DayLimits;
 pub(crate) use self::owned_quota::DEFAULT_NAME;
+pub(crate) use self::quota::Kind;
+#[doc(hidden)]
+pub use self::quota::{Fitted, Priority, Quota};
 #[doc(hidden)]
 pub use self::validate::{MAX_COUNT, MAX_REFILL_NANOS, MIN_INTERVAL_NANOS, check_name};
-pub(crate) use self::value::Kind;
-#[doc(hidden)]
-pub use self::value::{Fitted, Priority, Quota};
 #[cfg(feature = "calendar")]
-pub(crate) use self::{civil_time::CalendarUnit, time_zone::kept_zone};
+pub(crate) use self::{calendar_and_time_of_day::CalendarUnit, time_zone::kept_zone};
 pub use self::{
-    civil_time::TimeOfDay,
+    calendar_and_time_of_day::TimeOfDay,
     owned_quota::{IntoQuotas, OwnedQuota, QuotaList},
-    value::Algorithm,
+    quota::Algorithm,
 };
 
 const MAX_LEN: usize = 32;

@@ -7,9 +7,9 @@ use std::{borrow::Cow, cmp::Reverse, collections::BTreeMap, fmt, str::FromStr, t
 use super::calendar_quotas;
 use super::{
     Algorithm, OwnedQuota, Quota, UnitName,
-    civil_time::{self, Calendar},
+    calendar_and_time_of_day::{self, Calendar},
+    quota::ALGORITHMS,
     validate::refuse,
-    value::ALGORITHMS,
     varying,
 };
 use crate::error::{ConfigError, ConfigErrorKind};
@@ -818,7 +818,7 @@ fn text(value: Option<impl fmt::Display>) -> Option<String> {
 }
 
 fn number<N: FromStr>(text: &str) -> Result<N, ConfigError> {
-    let number = civil_time::number(text);
+    let number = calendar_and_time_of_day::number(text);
     number.map_or_else(
         || {
             refuse(

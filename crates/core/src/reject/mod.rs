@@ -88,14 +88,14 @@
 //! # Ok::<(), http::Error>(())
 //! ```
 
-mod denial;
+mod handler_denial;
 #[doc(hidden)]
 pub mod rejection;
 #[cfg(test)]
 mod tests;
 
 pub use self::{
-    denial::Denial,
+    handler_denial::Denial,
     rejection::{
         Empty, IsResponse, PlainText, ProblemJson, Reject, RejectFn, Rejection, RejectionBody,
         RejectionKind, quota_exceeded,

@@ -20,7 +20,7 @@
 
 mod body;
 mod call;
-mod layer;
+mod limit_layer;
 mod message;
 mod reject;
 
@@ -28,7 +28,7 @@ use http::request::Parts;
 
 pub use self::{
     body::{McpBodyLayer, WithMcpCalls},
-    layer::{McpLayer, McpLimit},
+    limit_layer::{McpLayer, McpLimit},
     reject::McpRejection,
 };
 use self::{call::CallFields, message::Calls};

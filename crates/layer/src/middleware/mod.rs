@@ -18,9 +18,9 @@
 //! and without fields. Requests without the header share a key, or get 400 if the layer has
 //! `MissingKey::Reject` for them. All others have a key of their own.
 
-#[cfg(feature = "tokio")]
-pub mod declared_body;
 pub mod gate;
+#[cfg(feature = "tokio")]
+pub mod peeked_body;
 pub mod responder;
 pub mod settings;
 pub(crate) mod setup_diagnostics;

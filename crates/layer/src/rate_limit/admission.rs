@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    charge_request::{ChargeRequest, DecisionTrace},
+    request_charges::{ChargeRequest, DecisionTrace},
     settings::Settings,
 };
 use crate::{

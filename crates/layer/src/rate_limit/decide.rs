@@ -31,9 +31,9 @@ use http::{Extensions, Response, request::Parts};
 
 use super::{
     admission::{Admission, Path},
-    charge_request::{ChargeRequest, DecisionTrace, FewCharges, KeptCharges},
     handler_extensions,
     pending_decision::{NextStep, PendingDecision},
+    request_charges::{ChargeRequest, DecisionTrace, FewCharges, KeptCharges},
     reservation::{Correcting, Reservation},
 };
 use crate::{

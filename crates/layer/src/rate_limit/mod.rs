@@ -1,12 +1,12 @@
 //! Limits of a rate: [`RateLimitLayer`](layer::RateLimitLayer), [`SpendLayer`] and what they do with a request.
 
 mod admission;
-mod charge_request;
 mod decide;
 mod handler_extensions;
 #[doc(hidden)]
 pub mod layer;
 mod pending_decision;
+mod request_charges;
 mod reservation;
 mod selected_limits;
 mod settings;
@@ -24,8 +24,8 @@ pub use self::reservation::background::settled;
 #[doc(hidden)]
 pub use self::{
     admission::Admission,
-    charge_request::FewCharges,
     decide::{PendingOutcome, RateOutcome, ResponseWork},
+    request_charges::FewCharges,
     reservation::Correcting,
     selected_limits::{SelectedSettings, ShadowRequest},
     settings::{BodyCharges, OVERFLOW_FIELD, TermsOfLimit, UnitLimit},
@@ -41,7 +41,7 @@ pub use self::{
     spent::Spent,
 };
 #[cfg(feature = "tokio")]
-pub use crate::middleware::declared_body::DeclaredBody;
+pub use crate::middleware::peeked_body::DeclaredBody;
 pub use crate::middleware::{
     gate::{Gate, GateFuture},
     wrapped_bodies::Followed,

@@ -25,7 +25,7 @@ use std::{
 
 use super::{
     admission::Admission,
-    charge_request::{ChargeRequest, DecisionTrace, KeptCharges},
+    request_charges::{ChargeRequest, DecisionTrace, KeptCharges},
     waiting::{self, Enqueued, QueueAhead, QueuePosition, Waiting},
 };
 use crate::observe::event::Corrected;

@@ -34,7 +34,7 @@ use http::{Response, response};
 use self::background::spawn;
 use super::{
     admission::Admission,
-    charge_request::{ChargeRequest, KeptCharges},
+    request_charges::{ChargeRequest, KeptCharges},
 };
 use crate::observe::event::Corrected;
 use tower_ratelimit_core::{

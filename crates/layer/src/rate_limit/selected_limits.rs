@@ -9,8 +9,8 @@ use http::{StatusCode, request::Parts, response};
 use super::reservation::background::spawn;
 use super::{
     admission::{Admission, Path},
-    charge_request::{ChargeRequest, DecisionTrace, KeptCharges},
     decide::RateOutcome,
+    request_charges::{ChargeRequest, DecisionTrace, KeptCharges},
     reservation::Reservation,
     settings::{Settings, TermsOfLimit},
     waiting::Waiting,

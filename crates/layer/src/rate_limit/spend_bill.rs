@@ -12,7 +12,7 @@ use http::{HeaderMap, StatusCode, header::CONTENT_ENCODING, request::Parts, resp
 
 use super::{
     admission::Admission,
-    charge_request::KeptCharges,
+    request_charges::KeptCharges,
     reservation::{Reservation, background::spawn, call},
     spend_body::{BillEnd, SpendExhausted, StreamBill, StreamEnd},
     spend_settings::{Exhausted, Missing, Spending},

@@ -30,7 +30,7 @@ use std::{
     time::Duration,
 };
 
-use super::charge_request::ChargeRequest;
+use super::request_charges::ChargeRequest;
 use tower_ratelimit_core::{
     clock,
     decision::{Decision, Marks},

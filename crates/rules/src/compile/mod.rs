@@ -9,7 +9,7 @@
 //! 2. `rules.rs` compiles the rules one by one: the match (`match_conditions.rs`), the key (`keys.rs`), quotas, tiers and
 //!    schedules (`quotas.rs`), and what is charged by responses (`spend.rs`). A reader that meets a
 //!    fault reports it and returns `None`, so that one pass shows all faults.
-//! 3. `unique_names.rs` resolves the names of other rules last, since a rule may name one further down.
+//! 3. `rule_references.rs` resolves the names of other rules last, since a rule may name one further down.
 //! 4. `warnings.rs` looks for rules that are valid and probably not meant.
 //!
 //! Example: `quota: fast` and a template `fast: 10/second`. `quotas.rs` finds the name among the templates, and
@@ -19,9 +19,9 @@ pub(super) mod context;
 mod keys;
 mod match_conditions;
 mod quotas;
+mod rule_references;
 mod rules;
 mod spend;
-mod unique_names;
 mod warnings;
 
 use std::{
@@ -277,7 +277,7 @@ pub(crate) fn compile(files: &[SourceFile], setup: &Setup) -> Result<Compiled, R
     if context.report.faults() == 0 && rules.is_empty() && !setup.empty {
         context.report.add(no_rules(files));
     }
-    let rules = unique_names::link(rules, &all_rules, &mut context);
+    let rules = rule_references::link(rules, &all_rules, &mut context);
     warnings::warn(&rules, &all_rules, &mut context);
     Ok(Compiled {
         rules,

@@ -28,8 +28,8 @@ use tower_ratelimit_core::{
     error::{ConfigError, ConfigErrorKind},
     quota::{
         OwnedQuota, Quota, TimeOfDay,
+        quota::ALGORITHMS,
         text::{Accepts, SETTINGS, Setting},
-        value::ALGORITHMS,
     },
 };
 

@@ -15,7 +15,7 @@ use std::{
 use http::{Response, StatusCode, header::UPGRADE, request::Parts};
 use http_body::Body;
 
-use super::{admissions_table::Admissions, handle::Shared};
+use super::{admission_of_each_rule::Admissions, handle::Shared};
 use crate::{
     rule::{NeedsTrailers, Rule, UsagePlace},
     rule_selection::{ChargeOfRule, RuleCharges, RulesVerdict, of_each},

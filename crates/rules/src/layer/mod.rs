@@ -11,7 +11,7 @@
 //!
 //! 1. `decide.rs` has the verdict `Limited` with two charges. It charges the shadow by itself, whose denial only the
 //!    observer sees.
-//! 2. For the other it takes the admission of that rule from `admissions_table.rs`. Several would be charged as one list,
+//! 2. For the other it takes the admission of that rule from `admission_of_each_rule.rs`. Several would be charged as one list,
 //!    all or none, by the admission of the first. `store.rs`, one directory up, splits rules into limits, and has
 //!    the limiter of all limits of the set of rules.
 //! 3. The admission decides as one of `RateLimitLayer` does. What depends on the limits that the request meets, such as
@@ -21,7 +21,7 @@
 //! `decisions_without_service.rs` answers the same question for a process that handles the request elsewhere, and for a request that waits
 //! for its body.
 
-mod admissions_table;
+mod admission_of_each_rule;
 mod decide;
 mod decisions_without_service;
 mod handle;
@@ -37,7 +37,7 @@ use std::{
 use tower_layer::Layer;
 
 use self::{
-    admissions_table::{Admissions, LayerSettings},
+    admission_of_each_rule::{Admissions, LayerSettings},
     decide::ByRules,
     handle::Shared,
 };

@@ -11,7 +11,7 @@ use tokio::{sync::Semaphore, time::sleep};
 
 use super::*;
 use crate::{
-    hashed_key_names::SubjectNames,
+    prehashed_key_names::SubjectNames,
     wire::{
         reply::{Run, SubjectReply, SubjectResult},
         script_plan::Plan,

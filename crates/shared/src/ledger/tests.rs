@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::{
     super::{
         deny_cache::{DenyCache, SentCall},
-        hashed_key_names::MeasuredSubject,
         mode::Terms,
+        prehashed_key_names::MeasuredSubject,
         wire::{
             NodeMessage, NodeReply, RowStatus, Takes,
             reply::{LastStates, Run},

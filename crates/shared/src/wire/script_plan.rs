@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::hashed_key_names::MeasuredSubject;
+use crate::prehashed_key_names::MeasuredSubject;
 use tower_ratelimit_core::{
     algorithm::{CounterIndex, Meter, Most, State, TokenBucket, View},
     decision::{Op, Policy},
