@@ -103,9 +103,9 @@ fn three_hundred_thousand_descriptors_take_no_more_memory_than_some() {
     let more = held(100_000..300_000);
     assert!(store.evictions() > 125_000);
     assert!(some < 10_000_000, "{some} bytes");
-    // The list of denied keys starts a second part at times. A byte for each descriptor would be
-    // more.
-    assert!(more < 200_000, "{more} bytes more than {some}");
+    // The list of denied keys starts a second part by the clock, of some 300,000 bytes. Four bytes for
+    // each descriptor would be more.
+    assert!(more < 800_000, "{more} bytes more than {some}");
     let names = limits.statistics().all().len();
     assert!((10_000..10_020).contains(&names), "{names} names");
     let top = limits.top().report(5_000);
