@@ -126,7 +126,7 @@ impl RulesStore {
         let (mut limits, mut limits_of_sets) = (Vec::new(), Vec::new());
         for rule in rules {
             let sets = rule.allowance.sets.iter();
-            let mut of_sets: LimitsOfSets = sets.map(|_| Vec::new()).collect();
+            let mut of_sets: LimitsOfSets = sets.map(|_| Vec::with_capacity(1)).collect();
             for units in rule.allowance.kinds() {
                 let sets = rule.allowance.indexed_sets().into_iter();
                 let of_kind = |(at, set): (_, &QuotaSet)| Some((at, set.of_kind(units.as_ref())?));

@@ -430,8 +430,8 @@ fn status_list<'a>(
     (to.len() > 0).then(|| to.field_since(0))
 }
 
-/// Enough for three quotas with ordinary names, and for every number of the response.
-const INLINE_LEN: usize = 112;
+/// Enough for three quotas with ordinary names, and for the numbers of `X-RateLimit` fields.
+const INLINE_LEN: usize = 144;
 
 /// The texts of one response's fields, written one after another.
 ///

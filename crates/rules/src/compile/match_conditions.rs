@@ -238,7 +238,9 @@ impl<'c> Context<'c> {
             authenticated: self.authenticated(node),
             times: TIME.of(node).map(|time| self.times(time, false)),
             not: NOT.of(node).map(|not| Box::new(self.matcher(not))),
-            ..Matcher::default()
+            has_more_fields: false,
+            needs_client: false,
+            needs_call: false,
         })
     }
 

@@ -451,6 +451,7 @@ impl Account {
             if let Some(open) = &mut self.open {
                 open.retain(|open| is_under_way(open, at));
             }
+            self.open.take_if(|open| open.is_empty());
             NodeReport::Eventual {
                 total: self.spent,
                 counted: self.counted,
