@@ -213,7 +213,7 @@ impl LocalStoreBuilder {
     /// the file, the store treats it as a clock that stepped back. Limits, bursts, queues and the number of
     /// keys may have changed since. A quota with another algorithm, period, number of slices or refill step
     /// starts afresh, as after [`set_quota`](crate::LocalLimiter::set_quota), and the store logs it; all
-    /// other counts stay.
+    /// other counts stay. Until it returns, the whole file is in memory.
     ///
     /// # Errors
     ///
