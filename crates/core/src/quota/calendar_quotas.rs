@@ -9,7 +9,7 @@ use jiff::{
 
 use super::{
     Algorithm, Quota,
-    calendar_and_time_of_day::{Calendar, CalendarUnit},
+    calendar::{Calendar, CalendarUnit},
     time_zone::known,
 };
 use crate::error::{ConfigError, ConfigErrorKind};

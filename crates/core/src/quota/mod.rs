@@ -4,7 +4,7 @@
     not(feature = "calendar"),
     allow(dead_code, reason = "no quota has a calendar then")
 )]
-mod calendar_and_time_of_day;
+mod calendar;
 #[cfg(feature = "calendar")]
 mod calendar_quotas;
 mod owned_quota;
@@ -33,8 +33,8 @@ use std::{
 use crate::error::{ConfigError, ConfigErrorKind};
 
 #[doc(hidden)]
-pub use self::calendar_and_time_of_day::Calendar;
-pub(crate) use self::calendar_and_time_of_day::DayLimits;
+pub use self::calendar::Calendar;
+pub(crate) use self::calendar::DayLimits;
 pub(crate) use self::owned_quota::DEFAULT_NAME;
 pub(crate) use self::quota::Kind;
 #[doc(hidden)]
@@ -42,9 +42,9 @@ pub use self::quota::{Fitted, Priority, Quota};
 #[doc(hidden)]
 pub use self::validate::{MAX_COUNT, MAX_REFILL_NANOS, MIN_INTERVAL_NANOS, check_name};
 #[cfg(feature = "calendar")]
-pub(crate) use self::{calendar_and_time_of_day::CalendarUnit, time_zone::kept_zone};
+pub(crate) use self::{calendar::CalendarUnit, time_zone::kept_zone};
 pub use self::{
-    calendar_and_time_of_day::TimeOfDay,
+    calendar::TimeOfDay,
     owned_quota::{IntoQuotas, OwnedQuota, QuotaList},
     quota::Algorithm,
 };

@@ -2,7 +2,7 @@
 
 use std::{fmt, mem::discriminant, num::NonZeroU64, time::Duration};
 
-use super::calendar_and_time_of_day::{Calendar, DayLimits};
+use super::calendar::{Calendar, DayLimits};
 use crate::error::{ConfigError, ConfigErrorKind};
 
 /// A quota: `limit` units per `period`. A request costs one unit unless the layer sets another

@@ -7,7 +7,7 @@ use std::{borrow::Cow, cmp::Reverse, collections::BTreeMap, fmt, str::FromStr, t
 use super::calendar_quotas;
 use super::{
     Algorithm, OwnedQuota, Quota, UnitName,
-    calendar_and_time_of_day::{self, Calendar},
+    calendar::{self, Calendar},
     quota::ALGORITHMS,
     validate::refuse,
     varying,
@@ -818,7 +818,7 @@ fn text(value: Option<impl fmt::Display>) -> Option<String> {
 }
 
 fn number<N: FromStr>(text: &str) -> Result<N, ConfigError> {
-    let number = calendar_and_time_of_day::number(text);
+    let number = calendar::number(text);
     number.map_or_else(
         || {
             refuse(

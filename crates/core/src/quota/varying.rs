@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt, sync::Mutex, time::Duration};
 
 use super::{
     Algorithm, Quota,
-    calendar_and_time_of_day::{DayLimits, TimeOfDay, number},
+    calendar::{DayLimits, TimeOfDay, number},
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},

@@ -15,7 +15,7 @@ use std::{
 use http::{Response, StatusCode, header::UPGRADE, request::Parts};
 use http_body::Body;
 
-use super::{admission_of_each_rule::Admissions, handle::Shared};
+use super::{handle::Shared, limiter_of_each_rule::Admissions};
 use crate::{
     rule::{NeedsTrailers, Rule, UsagePlace},
     rule_selection::{ChargeOfRule, RuleCharges, RulesVerdict, of_each},

@@ -9,7 +9,7 @@ use std::{
 use arc_swap::ArcSwap;
 use http::request::Parts;
 
-use super::admission_of_each_rule::Admissions;
+use super::limiter_of_each_rule::Admissions;
 use crate::{in_flight::RulePermits, reload_changes::RuleChanges, rule_set::Rules};
 use tower_ratelimit_core::{
     decision::Policy,

@@ -11,7 +11,7 @@
 //!
 //! 1. `decide.rs` has the verdict `Limited` with two charges. It charges the shadow by itself, whose denial only the
 //!    observer sees.
-//! 2. For the other it takes the admission of that rule from `admission_of_each_rule.rs`. Several would be charged as one list,
+//! 2. For the other it takes the admission of that rule from `limiter_of_each_rule.rs`. Several would be charged as one list,
 //!    all or none, by the admission of the first. `store.rs`, one directory up, splits rules into limits, and has
 //!    the limiter of all limits of the set of rules.
 //! 3. The admission decides as one of `RateLimitLayer` does. What depends on the limits that the request meets, such as
@@ -21,10 +21,10 @@
 //! `decisions_without_service.rs` answers the same question for a process that handles the request elsewhere, and for a request that waits
 //! for its body.
 
-mod admission_of_each_rule;
 mod decide;
 mod decisions_without_service;
 mod handle;
+mod limiter_of_each_rule;
 #[cfg(feature = "rules-watch")]
 mod watch;
 
@@ -37,9 +37,9 @@ use std::{
 use tower_layer::Layer;
 
 use self::{
-    admission_of_each_rule::{Admissions, LayerSettings},
     decide::ByRules,
     handle::Shared,
+    limiter_of_each_rule::{Admissions, LayerSettings},
 };
 use crate::{in_flight::InFlightTables, rule_set::Rules};
 use tower_ratelimit_core::reject::{IsResponse, ProblemJson, RejectFn, Rejection};

@@ -1,4 +1,4 @@
-//! The admissions of a set of rules: one for each rule. All share the limits of the set of rules, of which a rule has one
+//! The limiter of each rule with its settings, which is its admission. All share the limits of the set of rules, of which a rule has one
 //! for the quotas that count alike.
 
 use std::{
