@@ -92,11 +92,10 @@ impl Live {
                 command.arg("LOAD").arg(&*script.code);
                 // A shared future that panicked makes a panic of each look at it.
                 let load = AssertUnwindSafe(async move { wire.send(&command).await.map(drop) });
-                let load = load.catch_unwind().map(|sent| {
-                    let panicked =
-                        |_| Err((redis::ErrorKind::Client, "the connection panicked").into());
-                    sent.unwrap_or_else(panicked)
-                });
+                let panicked = |_| Err(io::Error::other("the connection panicked").into());
+                let load = load
+                    .catch_unwind()
+                    .map(move |sent| sent.unwrap_or_else(panicked));
                 let load = load.boxed().shared();
                 loads.insert(Arc::clone(&script.digest), load.clone());
                 load
