@@ -436,6 +436,7 @@ fn numbers(spec: &Spec) -> impl PartialEq + use<> {
         quota.capacity(),
         spec.extras.soft_percent,
         limits,
+        spec.extras.zone,
     )
 }
 

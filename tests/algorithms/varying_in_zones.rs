@@ -197,3 +197,34 @@ fn slices_around_a_transition_have_their_limits_in_any_order() {
         assert_eq!(limiter.acquire_up_to(&alice(), 100).charged(), limit);
     }
 }
+
+/// The zone of a limit that varies is one of its numbers: with another one a limiter is built anew by `OnChange::Fresh`.
+#[test]
+fn a_restart_in_another_zone_starts_afresh_if_set() {
+    for (on_change, left) in [(OnChange::Keep, 0), (OnChange::Fresh, 1)] {
+        const ONE: &[(TimeOfDay, u64)] = &[(TimeOfDay::MIDNIGHT, 1)];
+        let quota = Quota::per(1, QUARTER)
+            .sliding_window()
+            .slices(3)
+            .varying(ONE);
+        let here = quota.in_zone("Europe/Berlin");
+        let builder = |quota| {
+            let clock = tower_ratelimit::clock::ManualClock::new();
+            LocalLimiter::builder(quota)
+                .tier("small", here)
+                .on_change(on_change)
+                .clock(clock)
+        };
+        let limiter = builder(here).build().unwrap();
+        let _ = limiter.hit(&alice(), 1);
+        let mut state = Vec::new();
+        limiter.save(&mut state).unwrap();
+        let limiter = builder(quota.in_zone("UTC")).restore(&state[..]).unwrap();
+        limiter.set_quota("default", here).unwrap();
+        assert_eq!(
+            limiter.peek(&alice(), 1).remaining(),
+            Some(left),
+            "{on_change:?}"
+        );
+    }
+}

@@ -147,7 +147,7 @@ fn a_request_reserves_what_it_declares() {
         let input = body.len().div_ceil(4) as u64;
         assert_eq!(reserved(body), input + output, "{body}");
     }
-    // What cannot be read is no way to reserve less: servers may read it.
+    // A number that cannot be read reserves the most, since the server behind may read it.
     let zeros = "0".repeat(200);
     for body in [
         r#"{"max_tokens":18446744073709551615,"n":9}"#,

@@ -224,7 +224,7 @@ fn without_key(
 #[derive(Debug, Clone)]
 pub(super) struct RuleIndex {
     by_segment: BTreeMap<Box<str>, Vec<u16>>,
-    /// Those whose paths may have any first segment.
+    /// Rules whose paths may begin with any segment.
     anywhere: Vec<u16>,
 }
 
