@@ -307,6 +307,12 @@ def faults_of_hidden():
     }
     handed = handed_on()
     public = {found[1] for all in functions.values() for found in all if "pub " in found[0]} | FOREIGN_METHODS
+    paths_of = {}
+    for path, code in ((path, code) for files in crates.values() for path, code in files.items()):
+        paths = [(use.start(), path) for use in USE.finditer(code) for path, _ in expanded(use[2])]
+        inline = re.finditer(r"\btower_ratelimit(?:_\w+)?(?:::\w+)+", USE.sub(blanked, code))
+        paths += [(found.start(), found[0].split("::")) for found in inline]
+        paths_of[path] = [(at, by_package(path, handed)) for at, path in paths]
     for src, files in crates.items():
         crate = "_".join(["tower_ratelimit", *src.removeprefix("crates/").replace("-", "_").split("/")[:-1]])
         hidden = [found for code in files.values() for found in hidden_names(code)]
@@ -316,13 +322,9 @@ def faults_of_hidden():
         for other, path in ((other, path) for other in others for path in crates[other]):
             code = crates[other][path]
             calls = "|".join(methods - {found[1] for found in functions[other]}) or "(?!)"
-            paths = [(use.start(), path) for use in USE.finditer(code) for path, _ in expanded(use[2])]
-            inline = re.finditer(r"\btower_ratelimit(?:_\w+)?(?:::\w+)+", USE.sub(blanked, code))
-            paths += [(found.start(), found[0].split("::")) for found in inline]
-            paths = [(at, by_package(path, handed)) for at, path in paths]
             # A function ends its path: a module may have the name of a method.
             within = lambda path: names.intersection(path[:-1]) - functions_of | names.intersection(path[-1:])
-            uses = [(at, name) for at, path in paths if path[0] == crate for name in within(path)]
+            uses = [(at, name) for at, path in paths_of[path] if path[0] == crate for name in within(path)]
             uses += [(at.start(), at[1]) for at in re.finditer(rf"(?:\.|(?<!testkit)::)\s*({calls})\s*(?:::<|\()", code)]
             for at, name in uses:
                 line = code.count("\n", 0, at) + 1
