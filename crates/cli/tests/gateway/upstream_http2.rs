@@ -1,6 +1,6 @@
 //! The version of HTTP for the upstream: ALPN with nginx and Caddy, gRPC and WebSockets by TLS.
 
-use std::{fs, path::Path};
+use std::{collections::HashSet, fs, path::Path};
 
 use tempfile::TempDir;
 use testkit::{
@@ -40,6 +40,9 @@ async fn seen(gateway: &Gateway) -> String {
     body
 }
 
+/// The most requests that nginx accepts on one connection here; 1,000 by default.
+const REQUESTS_OF_A_CONNECTION: u32 = 100;
+
 async fn nginx(folder: &Path, http2: &str, tls: bool) -> Program {
     let ssl = if tls { "ssl" } else { "" };
     let (cert, key) = (folder.join(CERTIFICATE), folder.join(KEY));
@@ -64,6 +67,8 @@ async fn nginx(folder: &Path, http2: &str, tls: bool) -> Program {
                      listen 127.0.0.1:{port} {ssl} {http2};
                      ssl_certificate {cert};
                      ssl_certificate_key {key};
+                     keepalive_requests {REQUESTS_OF_A_CONNECTION};
+                     add_header Number-Of-Connection $connection;
                      location / {{ return 200 \"$server_protocol $host\"; }}
                  }}
              }}\n"
@@ -100,7 +105,7 @@ async fn nginx_selects_the_version_by_alpn() {
     .await;
 }
 
-/// More requests than nginx accepts on one connection.
+/// Nine times the requests that nginx accepts on one connection.
 #[tokio::test]
 async fn connections_that_nginx_ends_are_replaced() {
     needs!(openssl);
@@ -113,10 +118,13 @@ async fn connections_that_nginx_ends_are_replaced() {
         let url = format!("https://127.0.0.1:{}", server.port);
         let gateway = gateway(folder.path(), &url, "auto").await;
         let mut wire = gateway.connect().await;
-        for _ in 0..9_000 {
+        let mut connections = HashSet::new();
+        for _ in 0..9 * REQUESTS_OF_A_CONNECTION {
             let (head, _) = wire.answer("GET /a HTTP/1.1").await;
             assert_eq!(head.status(), 200, "{}", gateway.process.log());
+            connections.insert(head.field("number-of-connection").unwrap().to_owned());
         }
+        assert!(connections.len() >= 9, "{connections:?}");
     })
     .await;
 }
