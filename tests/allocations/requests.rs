@@ -185,6 +185,38 @@ fn a_leased_decision_allocates_nothing() {
     }
 }
 
+/// Beyond the memory of a limiter in strict mode.
+#[cfg(feature = "redis")]
+#[test]
+fn leases_take_no_more_memory_than_is_promised() {
+    use tower_ratelimit::shared::{MemoryStore, Mode, SharedLimiter};
+
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    const KEYS: u64 = 1_024;
+    let held = |mode: Mode| {
+        let builder = SharedLimiter::builder(Quota::per_hour(1).burst(100_000)).mode(mode);
+        let builder = builder.max_leases(KEYS as usize);
+        let limiter = builder.build_on(MemoryStore::new()).unwrap();
+        let memory = allocation_counter::measure(|| {
+            runtime.block_on(async {
+                for key in (0..KEYS).cycle().take(10 * KEYS as usize) {
+                    assert!(limiter.acquire(&key.into(), 1).await.unwrap().is_allowed());
+                }
+            });
+        });
+        (memory.bytes_current, limiter.mode_stats().local)
+    };
+    let (strict, leased) = (held(Mode::strict()), held(Mode::leased()));
+    assert!(strict.1 == 0 && leased.1 > KEYS, "{} by leases", leased.1);
+    let each = (leased.0 - strict.0) / KEYS as i64;
+    assert!(each <= 250, "{each} bytes for each leased key");
+}
+
 /// The list of statuses. Verdicts of more than four quotas are another one.
 #[test]
 fn a_decision_of_several_quotas_allocates_once() {

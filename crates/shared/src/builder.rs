@@ -164,7 +164,7 @@ impl RedisLimiterBuilder {
 
     /// The number of keys that can have a lease on this node in [`Mode::leased`], or be ahead of
     /// the store in [`Mode::eventual`]; all others are decided as in strict mode. Defaults to
-    /// 16,384, about 9 MB, allocated as keys arrive. Rounded up to a multiple of four; 1 to
+    /// 16,384, about 4 MB, allocated as keys arrive. Rounded up to a multiple of four; 1 to
     /// 16,777,216.
     pub const fn max_leases(mut self, max_leases: usize) -> Self {
         self.max_leases = max_leases;
