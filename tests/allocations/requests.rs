@@ -143,18 +143,19 @@ fn a_decision_in_a_store_allocates_nothing() {
     }
 }
 
+#[cfg(feature = "redis")]
+fn paused_runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true).build().unwrap()
+}
+
 /// Nor does a refund to the lease.
 #[cfg(feature = "redis")]
 #[test]
 fn a_leased_decision_allocates_nothing() {
     use tower_ratelimit::shared::{MemoryStore, Mode, SharedLimiter};
 
-    let runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = { runtime }
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = paused_runtime();
     let key = Key::from("alice");
     for quota in [
         Quota::per_hour(1).burst(100_000),
@@ -191,12 +192,7 @@ fn a_leased_decision_allocates_nothing() {
 fn leases_take_no_more_memory_than_is_promised() {
     use tower_ratelimit::shared::{MemoryStore, Mode, SharedLimiter};
 
-    let runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = { runtime }
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = paused_runtime();
     const KEYS: u64 = 1_024;
     let held = |mode: Mode| {
         let builder = SharedLimiter::builder(Quota::per_hour(1).burst(100_000)).mode(mode);

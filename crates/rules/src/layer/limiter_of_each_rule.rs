@@ -1,5 +1,5 @@
-//! The limiter of each rule with its settings, which is its admission. All share the limits of the set of rules, of which a rule has one
-//! for the quotas that count alike.
+//! The admission of each rule: its limiter, with its settings. All share the limits of the set of rules. The quotas of a rule
+//! that count alike are one limit.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
